@@ -1,0 +1,78 @@
+package api
+
+import "net/http"
+
+// Code is the stable name of an error. Codes are never renamed or given another meaning.
+type Code string
+
+// CodeSpec is one row of the table of codes.
+type CodeSpec struct {
+	Code      Code
+	Status    int    // HTTP
+	Exit      int    // of tidalctl
+	Title     string // a constant sentence
+	Retryable bool
+	Effect    Effect
+}
+
+// The codes.
+const (
+	CodeBadRequest       Code = "bad_request"
+	CodeTooLarge         Code = "too_large"
+	CodeUnauthorized     Code = "unauthorized"
+	CodeNotFound         Code = "not_found"
+	CodeNoRoute          Code = "no_route"
+	CodeMethodNotAllowed Code = "method_not_allowed"
+	CodeNotLeader        Code = "not_leader"
+	CodeOverloaded       Code = "overloaded"
+	CodeNoLeader         Code = "no_leader"
+	CodeLeaderUnreached  Code = "leader_unreachable"
+	CodeNotReady         Code = "not_ready"
+	CodeWriteLost        Code = "write_lost"
+	CodeOutcomeUnknown   Code = "outcome_unknown"
+	CodeIndexTimeout     Code = "index_timeout"
+	CodeReadTimeout      Code = "read_timeout"
+	CodeQuarantined      Code = "quarantined"
+	CodeInternal         Code = "internal"
+)
+
+// Codes returns the whole table, in the order of its document.
+func Codes() []CodeSpec {
+	return []CodeSpec{
+		{CodeBadRequest, http.StatusBadRequest, 64, "The request is malformed", false, EffectNone},
+		{CodeTooLarge, http.StatusRequestEntityTooLarge, 64, "The request is larger than the limit", false, EffectNone},
+		{CodeUnauthorized, http.StatusUnauthorized, 4, "The key is missing or wrong", false, EffectNone},
+		{CodeNotFound, http.StatusNotFound, 5, "There is no such thing", false, EffectNone},
+		{CodeNoRoute, http.StatusNotFound, 5, "There is no such route", false, EffectNone},
+		{CodeMethodNotAllowed, http.StatusMethodNotAllowed, 64, "The route has no such method", false, EffectNone},
+		{CodeNotLeader, http.StatusMisdirectedRequest, 8, "This member does not lead", true, EffectNone},
+		{CodeOverloaded, http.StatusTooManyRequests, 1, "A queue is full", true, EffectNone},
+		{CodeNoLeader, http.StatusServiceUnavailable, 8, "No leader is known", true, EffectNone},
+		{CodeLeaderUnreached, http.StatusServiceUnavailable, 8, "The leader could not be reached", true, EffectNone},
+		{CodeNotReady, http.StatusServiceUnavailable, 8, "This member is not ready", true, EffectNone},
+		{CodeWriteLost, http.StatusServiceUnavailable, 1, "Another entry took the place of the write", true, EffectNone},
+		{CodeOutcomeUnknown, http.StatusGatewayTimeout, 9, "The outcome of the write is not known", false, EffectUnknown},
+		{CodeIndexTimeout, http.StatusServiceUnavailable, 124, "The wanted index was not applied here in time", true, EffectNone},
+		{CodeReadTimeout, http.StatusServiceUnavailable, 8, "No quorum confirmed the read in time", true, EffectNone},
+		{CodeQuarantined, http.StatusServiceUnavailable, 1, "The data here must not be served", true, EffectNone},
+		{CodeInternal, http.StatusInternalServerError, 1, "An error of the member", false, EffectUnknown},
+	}
+}
+
+// Lookup returns the row of code.
+func Lookup(code Code) (CodeSpec, bool) {
+	for _, c := range Codes() {
+		if c.Code == code {
+			return c, true
+		}
+	}
+	return CodeSpec{}, false
+}
+
+func (c Code) spec() CodeSpec {
+	if s, ok := Lookup(c); ok {
+		return s
+	}
+	s, _ := Lookup(CodeInternal)
+	return s
+}

@@ -1,0 +1,24 @@
+package api
+
+// Headers of every answer: who answered, in which term, and the applied index that the answer
+// reflects (of an acknowledged write: the index of its entry).
+const (
+	HeaderMember = "Tidal-Member"
+	HeaderTerm   = "Tidal-Term"
+	HeaderIndex  = "Tidal-Index"
+)
+
+// Headers of an acknowledged write: what is promised (quorum), how many other members hold it
+// durably by now, and the names of those that do not yet, comma-separated.
+const (
+	HeaderAck          = "Tidal-Ack"
+	HeaderReplicatedTo = "Tidal-Replicated-To"
+	HeaderPending      = "Tidal-Pending"
+)
+
+// HeaderInternal marks a request that a member forwarded: it runs where it arrives or is refused,
+// and is never forwarded again. It counts only together with HeaderPeerKey.
+const (
+	HeaderInternal = "X-Tidal-Internal"
+	HeaderPeerKey  = "X-Tidal-Peer-Key"
+)

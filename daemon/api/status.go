@@ -1,0 +1,220 @@
+package api
+
+import "time"
+
+// Health levels, worst last.
+const (
+	HealthOK       = "ok"
+	HealthDegraded = "degraded"
+	HealthCritical = "critical"
+	HealthUnknown  = "unknown"
+)
+
+// Roles of a member.
+const (
+	RoleVoter   = "voter"
+	RoleLearner = "learner"
+	RoleRemoved = "removed"
+)
+
+// Status is the body of GET /cluster/status: the cluster as one member sees it, every roster member
+// a row.
+type Status struct {
+	Leader    *string `json:"leader"` // null: none known
+	Term      uint64  `json:"term"`
+	ClusterID string  `json:"cluster_id"` // empty while the cluster is being born
+	// RelayLogLen is the leader's last index; null: never heard. RelayLogAgeMS is its age when the
+	// leader itself did not answer.
+	RelayLogLen   *uint64 `json:"relay_log_len"`
+	RelayLogAgeMS *int64  `json:"relay_log_age_ms"`
+	Observer      string  `json:"observer"`
+	// Consistent is false when members that answered name different leaders; Views then has one
+	// entry a leader named.
+	Consistent bool      `json:"consistent"`
+	Views      []View    `json:"views,omitempty"`
+	At         time.Time `json:"at"`
+	Health     Health    `json:"health"`
+	Quorum     Quorum    `json:"quorum"`
+	Regions    []Region  `json:"regions"`
+}
+
+// View is one side of a disagreement: the members that name the same leader.
+type View struct {
+	Leader  *string  `json:"leader"`
+	Term    uint64   `json:"term"`
+	Members []string `json:"members"`
+}
+
+// Health is the verdict, with its reasons, worst first.
+type Health struct {
+	Level   string   `json:"level"`
+	Reasons []Reason `json:"reasons"`
+}
+
+// Reason is one finding. Codes: no_leader, no_quorum, member_unreachable, member_quarantined,
+// leaders_disagree, member_behind, member_not_ready.
+type Reason struct {
+	Code   string `json:"code"`
+	Member string `json:"member,omitempty"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Quorum counts voters. Spare is how many more may be lost before writes stop; never negative.
+type Quorum struct {
+	Voters int `json:"voters"`
+	Up     int `json:"up"`
+	Needed int `json:"needed"`
+	Spare  int `json:"spare"`
+}
+
+// Region is one member's row.
+type Region struct {
+	Name     string `json:"name"`
+	ID       string `json:"id"` // decimal; empty while it has none
+	Role     string `json:"role"`
+	IsLeader bool   `json:"is_leader"`
+	// AppliedEvents, LagEvents and Partitioned are the worst case for a member that does not answer:
+	// 0, the leader's last index, true. LagEvents is null where no leader was ever heard.
+	AppliedEvents uint64    `json:"applied_events"`
+	LagEvents     *uint64   `json:"lag_events"`
+	Partitioned   bool      `json:"partitioned"`
+	Reachable     bool      `json:"reachable"`
+	Error         *RowError `json:"error,omitempty"`
+
+	GRPCAddr     string      `json:"grpc_addr"`
+	HTTPAddr     string      `json:"http_addr"`
+	Term         *uint64     `json:"term"`
+	LastIndex    *uint64     `json:"last_index"`
+	DurableIndex *uint64     `json:"durable_index"`
+	CommitIndex  *uint64     `json:"commit_index"`
+	AppliedIndex *uint64     `json:"applied_index"`
+	AgeMS        *int64      `json:"age_ms"` // since it last heard the leader; 0 on the leader
+	Ready        *bool       `json:"ready"`
+	Quarantine   *Quarantine `json:"quarantine"`
+	Version      *string     `json:"version"`
+	Capabilities []string    `json:"capabilities"`
+	BootEpoch    *uint64     `json:"boot_epoch"`
+	Incarnation  *string     `json:"incarnation"`
+	UptimeMS     *int64      `json:"uptime_ms"`
+	// TookMS is how long the row's answer took.
+	TookMS *int64 `json:"took_ms"`
+}
+
+// RowError says why a row did not answer. Codes: timeout, refused, unresolved, error.
+type RowError struct {
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+}
+
+// Quarantine says why a replica's data must not be served.
+type Quarantine struct {
+	Cause  string    `json:"cause"` // log_corrupt, log_write, state_error, committed_missing
+	Detail string    `json:"detail"`
+	Since  time.Time `json:"since"`
+}
+
+// LocalStatus is the body of GET /cluster/status/local: one member's own view.
+type LocalStatus struct {
+	Name         string    `json:"name"`
+	ID           string    `json:"id"`
+	ClusterID    string    `json:"cluster_id"`
+	Incarnation  string    `json:"incarnation"`
+	BootEpoch    uint64    `json:"boot_epoch"`
+	Version      string    `json:"version"`
+	Capabilities []string  `json:"capabilities"`
+	StartedAt    time.Time `json:"started_at"`
+	UptimeMS     int64     `json:"uptime_ms"`
+	GRPCAddr     string    `json:"grpc_addr"`
+	HTTPAddr     string    `json:"http_addr"`
+	// Phase is what the member is doing: waiting (for the cluster's birth), serving, stopped.
+	Phase string `json:"phase"`
+	// WaitingFor names the members whose answer the birth waits for.
+	WaitingFor []string      `json:"waiting_for"`
+	Ready      bool          `json:"ready"`
+	Checks     []ReadyCheck  `json:"checks"`
+	Groups     []GroupStatus `json:"groups"`
+	Roster     *Roster       `json:"roster"`
+}
+
+// GroupStatus is one replica's positions.
+type GroupStatus struct {
+	Group        string  `json:"group"`
+	Role         string  `json:"role"`   // voter, learner
+	State        string  `json:"state"`  // leader, follower, candidate, pre_candidate, closed
+	Leader       *string `json:"leader"` // id; null: none known
+	Term         uint64  `json:"term"`
+	FirstIndex   uint64  `json:"first_index"`
+	LastIndex    uint64  `json:"last_index"`
+	DurableIndex uint64  `json:"durable_index"`
+	CommitIndex  uint64  `json:"commit_index"`
+	AppliedIndex uint64  `json:"applied_index"`
+	// LeaderLast is the newest last index heard from a leader; null: never heard. LeaderAgeMS is how
+	// long ago (0 on the leader).
+	LeaderLast  *uint64     `json:"leader_last_index"`
+	LeaderAgeMS *int64      `json:"leader_age_ms"`
+	Quarantine  *Quarantine `json:"quarantine"`
+}
+
+// Roster is the membership as applied.
+type Roster struct {
+	Version uint64   `json:"version"`
+	NextID  string   `json:"next_id"`
+	Members []Member `json:"members"`
+}
+
+// Member is one roster entry.
+type Member struct {
+	ID           string   `json:"id"`
+	Name         string   `json:"name"`
+	Incarnation  string   `json:"incarnation"`
+	Role         string   `json:"role"`
+	GRPCAddr     string   `json:"grpc_addr"`
+	HTTPAddr     string   `json:"http_addr"`
+	BootEpoch    uint64   `json:"boot_epoch"`
+	Capabilities []string `json:"capabilities"`
+}
+
+// Members is the body of GET /cluster/members.
+type Members struct {
+	ClusterID string  `json:"cluster_id"`
+	Leader    *string `json:"leader"`
+	Term      uint64  `json:"term"`
+	Roster
+}
+
+// Ready is the body of GET /readyz.
+type Ready struct {
+	Ready    bool         `json:"ready"`
+	Checks   []ReadyCheck `json:"checks"`
+	Warnings []ReadyCheck `json:"warnings"`
+}
+
+// ReadyCheck is one line of readiness.
+type ReadyCheck struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// VersionInfo is what a binary says of itself.
+type VersionInfo struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"`
+	Go      string `json:"go"`
+}
+
+// DevReady is the first line that `tidald dev -o json` prints.
+type DevReady struct {
+	Ready   bool        `json:"ready"`
+	Dir     string      `json:"dir"`
+	Members []DevMember `json:"members"`
+}
+
+// DevMember is one child process of `tidald dev`.
+type DevMember struct {
+	Name string `json:"name"`
+	PID  int    `json:"pid"`
+	HTTP string `json:"http"` // http://127.0.0.1:9501
+	GRPC string `json:"grpc"` // 127.0.0.1:9601
+	Dir  string `json:"dir"`
+}
