@@ -1,0 +1,144 @@
+package membership
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/tidaldb/tidal/daemon/ident"
+)
+
+// Role is what a member does in consensus.
+type Role uint8
+
+// The roles. They are stored: a number is never given another meaning.
+const (
+	RoleVoter   Role = 1 // votes and acknowledges
+	RoleLearner Role = 2 // receives the log, counts in no majority
+)
+
+// String returns the word of the HTTP interface.
+func (r Role) String() string {
+	switch r {
+	case RoleVoter:
+		return "voter"
+	case RoleLearner:
+		return "learner"
+	}
+	return fmt.Sprintf("role%d", uint8(r))
+}
+
+// Member is one roster entry. Its identity is (ID, Incarnation); everything else may change.
+type Member struct {
+	ID          ident.MemberID
+	Incarnation ident.Incarnation
+	Name        string // unique among the members
+	GRPCAddr    string // advertised host:port, resolved at every dial
+	HTTPAddr    string
+	Role        Role
+	// BootEpoch and Capabilities are what the member last reported; 0 until it has.
+	BootEpoch    uint64
+	Capabilities ident.Capabilities
+}
+
+// Tombstone is what is kept of a removed member until it knows that it was removed.
+type Tombstone struct {
+	ID          ident.MemberID
+	Incarnation ident.Incarnation
+	Name        string
+	RemovedAt   int64 // Unix ms, the stamp of the entry that removed it
+	Told        bool  // the notice left
+	Acked       bool  // the member wrote its own marker; implies Told
+}
+
+// Roster is the whole membership at one version, never a delta. A Roster is a value: whoever holds
+// one may read it without a lock, and nobody changes the slices of one that was handed out.
+type Roster struct {
+	// Version grows by one with every roster record applied; genesis is 1.
+	Version uint64
+	// NextID is given to the next member. Invariant: above every id in Members and Tombstones. An
+	// id below NextID that is no member was removed, whether or not its tombstone is still kept.
+	NextID     uint64
+	Members    []Member    // by ID, ascending
+	Tombstones []Tombstone // by ID, ascending
+}
+
+// Member returns the member with this id.
+func (r Roster) Member(id ident.MemberID) (Member, bool) {
+	i, ok := slices.BinarySearchFunc(r.Members, id, func(m Member, id ident.MemberID) int {
+		return cmp.Compare(m.ID, id)
+	})
+	if !ok {
+		return Member{}, false
+	}
+	return r.Members[i], true
+}
+
+// Named returns the member of this name.
+func (r Roster) Named(name string) (Member, bool) { return named(r.Members, name) }
+
+// Removed reports whether id once was a member and is none any more.
+func (r Roster) Removed(id ident.MemberID) bool {
+	_, member := r.Member(id)
+	return !member && id != 0 && uint64(id) < r.NextID
+}
+
+// validate reports whether r may be encoded and applied:
+//
+//  1. members and tombstones ascend by id, from 1, below NextID; no id is in both.
+//  2. names are not empty and unique among the members; incarnations are not zero.
+//  3. roles are known; a tombstone that is acked was told.
+func (r Roster) validate() error {
+	if err := validateMembers(r.Members); err != nil {
+		return err
+	}
+	if n := len(r.Members); n > 0 && uint64(r.Members[n-1].ID) >= r.NextID {
+		return fmt.Errorf("member id %d is not below next id %d", r.Members[n-1].ID, r.NextID)
+	}
+	var last ident.MemberID
+	for _, t := range r.Tombstones {
+		switch _, member := r.Member(t.ID); {
+		case t.ID <= last:
+			return fmt.Errorf("tombstone %d follows %d", t.ID, last)
+		case uint64(t.ID) >= r.NextID:
+			return fmt.Errorf("tombstone %d is not below next id %d", t.ID, r.NextID)
+		case member:
+			return fmt.Errorf("id %d is a member and has a tombstone", t.ID)
+		case t.Acked && !t.Told:
+			return fmt.Errorf("tombstone %d is acked and was not told", t.ID)
+		}
+		last = t.ID
+	}
+	return nil
+}
+
+func validateMembers(members []Member) error {
+	names := make(map[string]ident.MemberID, len(members))
+	var last ident.MemberID
+	for _, m := range members {
+		other, taken := names[m.Name]
+		switch {
+		case m.ID <= last:
+			return fmt.Errorf("member id %d follows %d", m.ID, last)
+		case m.Name == "":
+			return fmt.Errorf("member %d has no name", m.ID)
+		case taken:
+			return fmt.Errorf("members %d and %d are both named %q", other, m.ID, m.Name)
+		case m.Incarnation.IsZero():
+			return fmt.Errorf("member %d has no incarnation", m.ID)
+		case m.Role != RoleVoter && m.Role != RoleLearner:
+			return fmt.Errorf("member %d has unknown role %d", m.ID, uint8(m.Role))
+		}
+		names[m.Name] = m.ID
+		last = m.ID
+	}
+	return nil
+}
+
+func named(members []Member, name string) (Member, bool) {
+	i := slices.IndexFunc(members, func(m Member) bool { return m.Name == name })
+	if i < 0 {
+		return Member{}, false
+	}
+	return members[i], true
+}
