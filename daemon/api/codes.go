@@ -19,6 +19,7 @@ type CodeSpec struct {
 const (
 	CodeBadRequest       Code = "bad_request"
 	CodeTooLarge         Code = "too_large"
+	CodeWrongCluster     Code = "wrong_cluster"
 	CodeUnauthorized     Code = "unauthorized"
 	CodeNotFound         Code = "not_found"
 	CodeNoRoute          Code = "no_route"
@@ -41,6 +42,7 @@ func Codes() []CodeSpec {
 	return []CodeSpec{
 		{CodeBadRequest, http.StatusBadRequest, 64, "The request is malformed", false, EffectNone},
 		{CodeTooLarge, http.StatusRequestEntityTooLarge, 64, "The request is larger than the limit", false, EffectNone},
+		{CodeWrongCluster, http.StatusConflict, 6, "The request is meant for another cluster", false, EffectNone},
 		{CodeUnauthorized, http.StatusUnauthorized, 4, "The key is missing or wrong", false, EffectNone},
 		{CodeNotFound, http.StatusNotFound, 5, "There is no such thing", false, EffectNone},
 		{CodeNoRoute, http.StatusNotFound, 5, "There is no such route", false, EffectNone},

@@ -16,6 +16,17 @@ const (
 	DefaultCollection = "default"
 )
 
+// Ack levels: what an acknowledgement promises.
+const (
+	AckQuorum = "quorum" // committed by a majority and applied on the leader
+)
+
+// Consistency of a read.
+const (
+	ConsistencyLocal        = "local"        // this member's applied state, with its lag
+	ConsistencyLinearizable = "linearizable" // at least everything acknowledged before the read began
+)
+
 // Written is the body of an acknowledged write.
 type Written struct {
 	Index uint64 `json:"index"`
@@ -55,12 +66,14 @@ type SignalTotals struct {
 
 // ItemAnswer is the body of GET /items/{id}.
 type ItemAnswer struct {
-	ID         string                     `json:"id"`
-	Collection string                     `json:"collection"`
-	Version    uint64                     `json:"version"` // index of the entry that wrote it
-	Attrs      map[string]json.RawMessage `json:"attrs"`
-	Score      float64                    `json:"score"`
-	Signals    map[string]SignalTotals    `json:"signals"`
+	ID         string `json:"id"`
+	Collection string `json:"collection"`
+	Version    uint64 `json:"version"` // index of the entry that wrote it
+	// Attrs is everything else the item was written with, one object: keys sorted, numbers as they
+	// came.
+	Attrs   json.RawMessage         `json:"attrs"`
+	Score   float64                 `json:"score"`
+	Signals map[string]SignalTotals `json:"signals"`
 	Reflects
 }
 
@@ -82,7 +95,7 @@ type FeedAnswer struct {
 
 // FeedItem is one ranked item.
 type FeedItem struct {
-	ID    string                     `json:"id"`
-	Score float64                    `json:"score"`
-	Attrs map[string]json.RawMessage `json:"attrs"`
+	ID    string          `json:"id"`
+	Score float64         `json:"score"`
+	Attrs json.RawMessage `json:"attrs"`
 }

@@ -16,6 +16,9 @@ const (
 	HeaderPending      = "Tidal-Pending"
 )
 
+// HeaderCluster of a request names the cluster it is meant for; another one answers wrong_cluster.
+const HeaderCluster = "Tidal-Cluster"
+
 // HeaderInternal marks a request that a member forwarded: it runs where it arrives or is refused,
 // and is never forwarded again. It counts only together with HeaderPeerKey.
 const (

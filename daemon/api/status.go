@@ -51,8 +51,8 @@ type Health struct {
 	Reasons []Reason `json:"reasons"`
 }
 
-// Reason is one finding. Codes: no_leader, no_quorum, member_unreachable, member_quarantined,
-// leaders_disagree, member_behind, member_not_ready.
+// Reason is one finding. Codes, worst first: no_leader, no_quorum, member_quarantined,
+// member_unreachable, member_partitioned, leaders_disagree, member_not_ready, member_behind.
 type Reason struct {
 	Code   string `json:"code"`
 	Member string `json:"member,omitempty"`
@@ -100,7 +100,8 @@ type Region struct {
 	TookMS *int64 `json:"took_ms"`
 }
 
-// RowError says why a row did not answer. Codes: timeout, refused, unresolved, error.
+// RowError says why a row did not answer. Codes: timeout, refused, unresolved, wrong_member (somebody
+// else answers at that address), error.
 type RowError struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
@@ -181,6 +182,18 @@ type Members struct {
 	Term      uint64  `json:"term"`
 	Roster
 }
+
+// Alive is the body of GET /healthz: the process answers, nothing more is said.
+type Alive struct {
+	Alive bool `json:"alive"`
+}
+
+// Phases of a member.
+const (
+	PhaseWaiting = "waiting" // for its cluster to be born
+	PhaseServing = "serving"
+	PhaseStopped = "stopped"
+)
 
 // Ready is the body of GET /readyz.
 type Ready struct {
