@@ -1,0 +1,31 @@
+// Package entity is the data model of one group: items, the totals of their signals, decayed masses
+// and the ranks made from them, the schema of a collection, and the keys and records that all of it
+// is stored under.
+//
+// It is pure: no clock, no I/O, no goroutine, no map. What is stored is made of integers only, because
+// compilers and architectures disagree about floats and members must not disagree about their state;
+// a float64 appears in a Score, which is an answer and never stored.
+//
+// # Words
+//
+// A signal is worth its own weight times the weight of its type, both in thousandths, so in units of
+// a millionth. Its mass is that worth times 2^(time/half-life): the older a signal, the smaller, and
+// the sum of an item's masses orders items the same at any moment. A score is a mass seen from a
+// moment: mass · 2^-(now/half-life). A bucket is a sixteenth of an octave of mass; the rank table
+// lists items by bucket, so that an item moves there only when its mass has grown by some 4 %.
+//
+// # Tables (the first byte of every key; keys are big-endian, because they sort)
+//
+//	roster      01                                          -> membership roster
+//	collection  02 | name                                   -> Collection
+//	item        03 | collection u32 | id                    -> Item
+//	row         04 | collection u32 | id                    -> Row
+//	rank        05 | collection u32 | bucket, falling u64 | id -> (empty)
+//
+// An id is always the last part of its key, so any bytes may stand in it and ids sort by their bytes.
+// The rank key of an item is there exactly when its row says that it exists, and its bucket is that of
+// the row's mass.
+//
+// Callers: apply writes all of this, query reads it, the gateway checks ids with CheckID. Nobody else
+// knows the layout.
+package entity

@@ -1,0 +1,66 @@
+package entity
+
+import "encoding/binary"
+
+// The tables. A number is never given another meaning; 0x00 belongs to package state.
+const (
+	tableRoster     = 0x01
+	tableCollection = 0x02
+	tableItem       = 0x03
+	tableRow        = 0x04
+	tableRank       = 0x05
+)
+
+// rankHeader is the length of a rank key before its id.
+const rankHeader = 1 + 4 + 8
+
+// RosterKey returns the one key of the roster.
+func RosterKey() []byte { return []byte{tableRoster} }
+
+// CollectionKey returns the key of the collection called name.
+func CollectionKey(name string) []byte { return append([]byte{tableCollection}, name...) }
+
+// CollectionBounds returns the half-open range of all collections' keys.
+func CollectionBounds() (lower, upper []byte) {
+	return []byte{tableCollection}, []byte{tableCollection + 1}
+}
+
+// CollectionName returns the name in a collection's key.
+func CollectionName(key []byte) string { return string(key[1:]) }
+
+// AppendItemKey appends the key of an item's document.
+func AppendItemKey[ID string | []byte](b []byte, c CollectionID, id ID) []byte {
+	return append(binary.BigEndian.AppendUint32(append(b, tableItem), uint32(c)), id...)
+}
+
+// AppendRowKey appends the key of an item's row.
+func AppendRowKey[ID string | []byte](b []byte, c CollectionID, id ID) []byte {
+	return append(binary.BigEndian.AppendUint32(append(b, tableRow), uint32(c)), id...)
+}
+
+// AppendRankKey appends the key of an item's rank. Keys sort by bucket, highest first, then by id.
+func AppendRankKey[ID string | []byte](b []byte, c CollectionID, bucket Bucket, id ID) []byte {
+	b = binary.BigEndian.AppendUint32(append(b, tableRank), uint32(c))
+	b = binary.BigEndian.AppendUint64(b, falling(uint64(bucket)))
+	return append(b, id...)
+}
+
+// ParseRankKey returns the parts of a rank key; id is a part of key.
+func ParseRankKey(key []byte) (bucket Bucket, id []byte, err error) {
+	if len(key) <= rankHeader || key[0] != tableRank {
+		return 0, nil, &FormatError{Record: "rank key", Detail: "it has no id or is of another table"}
+	}
+	return Bucket(falling(binary.BigEndian.Uint64(key[5:]))), key[rankHeader:], nil
+}
+
+// RankBounds returns the half-open range of the rank keys of a collection.
+func RankBounds(c CollectionID) (lower, upper []byte) {
+	lower = binary.BigEndian.AppendUint32([]byte{tableRank}, uint32(c))
+	if c == ^CollectionID(0) {
+		return lower, []byte{tableRank + 1}
+	}
+	return lower, binary.BigEndian.AppendUint32([]byte{tableRank}, uint32(c)+1)
+}
+
+// falling turns a signed number into an unsigned one of the opposite order, and back.
+func falling(v uint64) uint64 { return ^(v ^ 1<<63) }
