@@ -1,0 +1,293 @@
+package command
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/tidaldb/tidal/daemon/ident"
+)
+
+// Entry is a payload that was checked whole. It holds parts of the payload.
+type Entry struct {
+	Kind   Kind
+	Stamp  ident.Stamp // of KindWrites
+	Writes Writes      // of KindWrites
+	Roster []byte      // of KindRoster: for membership.DecodeRoster
+}
+
+// Writes walks the writes of an entry. It is a value: a copy walks on its own.
+type Writes struct {
+	left int
+	d    decoder
+}
+
+// Records walks the records of a write. It is a value: a copy walks on its own.
+type Records struct {
+	left int
+	kind RecordKind
+	d    decoder
+}
+
+// Decode checks payload, all of it, and returns what it is. Errors: *UnknownKindError,
+// *MalformedError. No payload is KindEmpty.
+func Decode(payload []byte) (Entry, error) {
+	if len(payload) == 0 {
+		return Entry{Kind: KindEmpty}, nil
+	}
+	e := Entry{Kind: Kind(payload[0])}
+	d := decoder{b: payload[1:]}
+	version := d.u8()
+	switch {
+	case d.err != nil:
+	case e.Kind == KindWrites && version == writesVersion:
+		e.Stamp = ident.Stamp(d.u64())
+		e.Writes = Writes{left: d.count(), d: d}
+		d.checkWrites(e.Writes.left)
+	case e.Kind == KindRoster && version == rosterVersion:
+		e.Roster, d.b = d.b, nil
+	case e.Kind == KindWrites, e.Kind == KindRoster:
+		d.err = &UnknownKindError{What: e.Kind.String() + " version", Number: uint64(version)}
+	case e.Kind == KindEmpty, e.Kind == KindGenesis:
+		d.fail("it never travels")
+	default:
+		d.err = &UnknownKindError{What: "entry kind", Number: uint64(e.Kind)}
+	}
+	if err := d.finish(e.Kind); err != nil {
+		return Entry{}, err
+	}
+	return e, nil
+}
+
+// StampOf returns the stamp of a payload, checking no more of it; false when it has none.
+func StampOf(payload []byte) (ident.Stamp, bool) {
+	if len(payload) < writesHeader || Kind(payload[0]) != KindWrites || payload[1] != writesVersion {
+		return 0, false
+	}
+	return ident.Stamp(binary.LittleEndian.Uint64(payload[2:])), true
+}
+
+// DecodeWrite reads what EncodeWrite wrote. The records hold parts of b. Errors: *UnknownKindError,
+// *MalformedError.
+func DecodeWrite(b []byte) (Write, error) {
+	d := decoder{b: b}
+	d.checkWrite()
+	if err := d.finish(KindWrites); err != nil {
+		return Write{}, err
+	}
+	recs := records(b)
+	w := Write{Records: make([]Record, 0, recs.Len())}
+	for recs.Next() {
+		switch recs.Kind() {
+		case RecordSignal:
+			w.Records = append(w.Records, recs.Signal())
+		case RecordItem:
+			w.Records = append(w.Records, recs.Item())
+		}
+	}
+	return w, nil
+}
+
+// Len returns how many writes are left.
+func (w *Writes) Len() int { return w.left }
+
+// Next returns the records of the next write, or false after the last.
+func (w *Writes) Next() (Records, bool) {
+	if w.left == 0 {
+		return Records{}, false
+	}
+	w.left--
+	return records(w.d.bytes()), true
+}
+
+// records walks a write that was checked.
+func records(write []byte) Records {
+	d := decoder{b: write}
+	d.uvarint() // flags
+	return Records{left: d.count(), d: d}
+}
+
+// Len returns how many records are left.
+func (r *Records) Len() int { return r.left }
+
+// Next steps to the next record, whose Kind says which of Signal and Item must then be called, once.
+// It reports false after the last.
+func (r *Records) Next() bool {
+	if r.left == 0 {
+		return false
+	}
+	r.left--
+	r.kind = RecordKind(r.d.u8())
+	return true
+}
+
+// Kind returns the kind of the present record.
+func (r *Records) Kind() RecordKind { return r.kind }
+
+// Signal returns the present record. Its strings are parts of the payload: who keeps one longer than
+// the entry clones it.
+func (r *Records) Signal() Signal { return r.d.signal() }
+
+// Item returns the present record. Its strings and attributes are parts of the payload.
+func (r *Records) Item() Item { return r.d.item() }
+
+// decoder reads fields one after the other. The first error sticks: later reads give zeros, and
+// finish reports it. It allocates nothing unless there is an error.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	if d.err == nil {
+		d.err = fmt.Errorf(format, args...)
+	}
+	d.b = nil
+}
+
+func (d *decoder) checkWrites(n int) {
+	for i := 0; i < n && d.err == nil; i++ {
+		w := decoder{b: d.bytes()}
+		if d.err != nil {
+			return
+		}
+		w.checkWrite()
+		if len(w.b) > 0 {
+			w.fail("%d bytes follow the last record", len(w.b))
+		}
+		if w.err != nil {
+			d.err, d.b = fmt.Errorf("write %d: %w", i, w.err), nil
+		}
+	}
+}
+
+func (d *decoder) checkWrite() {
+	if flags := d.uvarint(); flags != 0 && d.err == nil {
+		d.err = &UnknownKindError{What: "write flags", Number: flags}
+		return
+	}
+	n := d.count()
+	for i := 0; i < n && d.err == nil; i++ {
+		switch kind := RecordKind(d.u8()); {
+		case d.err != nil:
+		case kind == RecordSignal:
+			d.signal()
+		case kind == RecordItem:
+			d.item()
+		default:
+			d.err = &UnknownKindError{What: "record kind", Number: uint64(kind)}
+		}
+	}
+}
+
+func (d *decoder) signal() Signal {
+	return Signal{
+		Collection: d.collection(),
+		Item:       d.text(),
+		Type:       d.text(),
+		User:       d.text(),
+		Milli:      d.uvarint(),
+		At:         d.svarint(),
+	}
+}
+
+func (d *decoder) item() Item {
+	return Item{Collection: d.collection(), ID: d.text(), Attrs: d.bytes()}
+}
+
+func (d *decoder) collection() string {
+	switch name := d.text(); name {
+	case "":
+		return DefaultCollection
+	case DefaultCollection:
+		d.fail("the default collection is written out")
+		return ""
+	default:
+		return name
+	}
+}
+
+// text returns a string that shares the bytes of the payload: nobody changes those of an entry.
+func (d *decoder) text() string {
+	b := d.bytes()
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+// bytes reads a length and returns that many bytes, capped so that an append to them copies.
+func (d *decoder) bytes() []byte {
+	n := d.uvarint()
+	if n > uint64(len(d.b)) {
+		d.fail("cut short: want %d more bytes, have %d", n, len(d.b))
+		return nil
+	}
+	v := d.b[:n:n]
+	d.b = d.b[n:]
+	return v
+}
+
+// count reads how many things of at least a byte each follow.
+func (d *decoder) count() int {
+	n := d.uvarint()
+	if n > uint64(len(d.b)) {
+		d.fail("cut short: %d things in %d bytes", n, len(d.b))
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) u8() uint8 {
+	if len(d.b) < 1 {
+		d.fail("cut short: want 1 more byte, have 0")
+		return 0
+	}
+	v := d.b[0]
+	d.b = d.b[1:]
+	return v
+}
+
+func (d *decoder) u64() uint64 {
+	if len(d.b) < 8 {
+		d.fail("cut short: want 8 more bytes, have %d", len(d.b))
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(d.b)
+	d.b = d.b[8:]
+	return v
+}
+
+// uvarint reads a number in its shortest form; a longer one is refused, so that a payload has one
+// encoding.
+func (d *decoder) uvarint() uint64 {
+	if len(d.b) > 0 && d.b[0] < 0x80 { // most are lengths of one byte
+		v := d.b[0]
+		d.b = d.b[1:]
+		return uint64(v)
+	}
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 || n > 1 && d.b[n-1] == 0 {
+		d.fail("bad varint with %d bytes left", len(d.b))
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) svarint() int64 {
+	u := d.uvarint()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+// finish reports the first error, or bytes left over.
+func (d *decoder) finish(kind Kind) error {
+	if d.err == nil && len(d.b) > 0 {
+		d.fail("%d bytes follow its end", len(d.b))
+	}
+	if unknown, ok := errors.AsType[*UnknownKindError](d.err); ok {
+		return unknown
+	}
+	if d.err != nil {
+		return &MalformedError{Kind: kind, Detail: d.err.Error()}
+	}
+	return nil
+}
