@@ -22,6 +22,10 @@ type Input struct {
 	LostLead ident.MemberID // this leader's process is gone (stream broken, port refuses): do not wait
 	SnapDone *SnapDone      // an artifact for a peer of Effects.Stage was installed, or was not
 	Cancel   Token          // the caller gave up: forget it, nothing is answered
+
+	// Compacted is the last index that the log dropped at its head, at most the durable applied
+	// index. The driver drops first, then tells.
+	Compacted uint64
 }
 
 // Proposal is one entry to append: a batch of client writes, or a membership change. Exactly one of

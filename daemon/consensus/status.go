@@ -1,9 +1,9 @@
 package consensus
 
 import (
-	"go.etcd.io/raft/v3/tracker"
-
+	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/tidaldb/tidal/daemon/ident"
 )
@@ -38,4 +38,35 @@ type Progress struct {
 
 	State  tracker.StateType
 	Active bool // heard from within the last election timeout
+}
+
+// Status says where the machine stands. After a Fatal it says where it stood.
+func (m *Machine) Status() Status {
+	s := Status{
+		Role:    m.role,
+		First:   m.tail.base.Index + 1,
+		Last:    m.last,
+		Durable: m.tail.last(),
+		Commit:  m.commit,
+		Applied: m.tail.at.Index,
+		Conf:    m.tail.conf,
+	}
+	if m.role.State != raft.StateLeader || m.failed != nil {
+		return s
+	}
+	s.Transferee = ident.MemberID(m.rn.BasicStatus().LeadTransferee)
+	m.rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) { // in order of id
+		if id == m.id {
+			return
+		}
+		s.Progress = append(s.Progress, Progress{
+			ID:      ident.MemberID(id),
+			Learner: typ == raft.ProgressTypeLearner,
+			Match:   pr.Match,
+			Next:    pr.Next,
+			State:   pr.State,
+			Active:  pr.RecentActive,
+		})
+	})
+	return s
 }
