@@ -1,0 +1,116 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+)
+
+// outcome is what came of asking one endpoint.
+type outcome[T any] struct {
+	endpoint int
+	value    T
+	source   Source
+	err      error
+	took     time.Duration
+}
+
+// race asks the endpoint that answered last, then, once it failed or was silent for hedgeAfter, all
+// the others at once. It returns the first answer, and when there is none the best that is known:
+// a member's own words before silence. When it returns, no request of it is left running.
+func race[T any](ctx context.Context, c *Client, ask func(context.Context, *url.URL) (T, Source, error)) (T, Source, error) {
+	caller := ctx
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+
+	results := make(chan outcome[T], len(c.endpoints))
+	launch := func(endpoint int, delay time.Duration) {
+		running.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, EndpointTimeout)
+			defer cancel()
+			start := time.Now()
+			select {
+			case <-ctx.Done():
+			case <-time.After(delay):
+			}
+			value, source, err := ask(ctx, c.endpoints[endpoint])
+			results <- outcome[T]{endpoint, value, source, err, time.Since(start)}
+		})
+	}
+
+	waiting := c.order()
+	launch(waiting[0], 0)
+	waiting = waiting[1:]
+	pending := 1
+	launchRest := func() {
+		for _, endpoint := range waiting {
+			launch(endpoint, rand.N(maxJitter))
+		}
+		pending += len(waiting)
+		waiting = nil
+	}
+
+	hedge := time.NewTimer(hedgeAfter)
+	defer hedge.Stop()
+	var failed []outcome[T]
+	for pending > 0 {
+		select {
+		case <-hedge.C:
+			launchRest()
+		case r := <-results:
+			pending--
+			if r.err == nil {
+				c.prefer(r.endpoint)
+				return r.value, r.source, nil
+			}
+			if p, ok := errors.AsType[*ProblemError](r.err); ok && !p.otherMayAnswer() {
+				return r.value, r.source, r.err
+			}
+			failed = append(failed, r)
+			launchRest()
+		}
+	}
+	var none T
+	if caller.Err() != nil && !errors.Is(caller.Err(), context.DeadlineExceeded) {
+		return none, Source{}, context.Cause(caller)
+	}
+	return none, Source{}, verdict(c.Endpoints(), failed)
+}
+
+// verdict makes one error of the failures of every endpoint.
+func verdict[T any](endpoints []string, failed []outcome[T]) error {
+	slices.SortFunc(failed, func(a, b outcome[T]) int { return a.endpoint - b.endpoint })
+	tried := make([]Attempt, len(failed))
+	for i, f := range failed {
+		if p, ok := errors.AsType[*ProblemError](f.err); ok {
+			return p
+		}
+		tried[i] = classify(endpoints[f.endpoint], f.err, f.took)
+	}
+	return &UnreachableError{Tried: tried}
+}
+
+// order returns the indexes of all endpoints, the preferred one first, the others as given.
+func (c *Client) order() []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	order := []int{c.mu.preferred}
+	for i := range c.endpoints {
+		if i != c.mu.preferred {
+			order = append(order, i)
+		}
+	}
+	return order
+}
+
+func (c *Client) prefer(endpoint int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.preferred = endpoint
+}
