@@ -1,0 +1,366 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/ident"
+)
+
+const (
+	// entryOverhead is what the payload of an entry costs beside its writes, and writeOverhead what
+	// one write costs beside its bytes; both at most (command.EncodeWrites).
+	entryOverhead = 32
+	writeOverhead = 5
+)
+
+// loop is what the goroutine of the loop owns.
+type loop struct {
+	machine *consensus.Machine
+	clock   ident.Clock
+	token   consensus.Token // the last one given
+
+	// pending are the proposals that the machine has not answered; inflight of them are batches.
+	//
+	// Invariant: inflight <= Limits.InflightBatches.
+	pending  map[consensus.Token]*batch
+	inflight int
+
+	// applying is the run that is being handed back: its outcomes go to the writes in it.
+	applying *run
+
+	// reported counts the frames handed back to the machine.
+	reported uint64
+
+	// leaderLast is the highest index that the leader of the present term is known to have, by its
+	// messages; leaderHeard is when the last one came.
+	leaderLast  uint64
+	leaderHeard time.Time
+
+	events   []any    // the buffer of inbox.take
+	payloads [][]byte // the buffer of proposeBatch
+	free     []*batch // settled batches, for their memory; at most Limits.InflightBatches
+}
+
+// batch is one entry proposed and the callers that wait for it.
+type batch struct {
+	writes []*write
+	change bool // proposed by Propose: one write, no outcome
+}
+
+// settle answers every caller of b with err.
+func (b *batch) settle(err error) {
+	for _, w := range b.writes {
+		w.settle(Result{}, err)
+	}
+}
+
+func (r *Replica) runLoop() {
+	defer r.end()
+	ticker := time.NewTicker(r.opts.Tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-r.stop:
+			return
+		case <-ticker.C:
+			r.step(consensus.Input{Tick: true})
+		case <-r.wake:
+		}
+		r.loop.events = r.inbox.take(r.loop.events)
+		for _, e := range r.loop.events {
+			r.handle(e)
+		}
+		r.startReads()
+		r.proposeBatches()
+		r.publish()
+	}
+}
+
+// The reports of the workers, as they come through the inbox.
+type (
+	appendReport []*consensus.Append
+	applyReport  []*run
+)
+
+// handle takes one thing out of the inbox.
+func (r *Replica) handle(e any) {
+	switch e := e.(type) {
+	case appendReport:
+		for _, f := range e {
+			r.frameDurable(f)
+		}
+	case applyReport:
+		for _, a := range e {
+			r.loop.applying = a
+			r.step(consensus.Input{Applied: a.apply})
+			r.loop.applying = nil
+		}
+	case delivery:
+		r.received.Add(-e.bytes)
+		for _, m := range e.msgs {
+			r.step(consensus.Input{Receive: m})
+			r.hear(m)
+		}
+	case *change:
+		r.propose(&batch{writes: []*write{e.write}, change: true}, &consensus.Proposal{Data: e.write.data, Conf: e.conf})
+	case consensus.Input:
+		r.step(e)
+	}
+}
+
+// frameDurable hands one frame back: what rests on it is spoken now. The order token: frames come
+// back in the order they were handed out, so the n-th report is the n-th frame, and the append
+// worker must have synced that many.
+func (r *Replica) frameDurable(f *consensus.Append) {
+	r.loop.reported++
+	if synced := r.synced.Load(); f.Sync() && r.loop.reported > synced {
+		r.fail(PartMachine, fmt.Errorf("frame %d was reported durable, a sync covers %d", r.loop.reported, synced))
+		return
+	}
+	r.step(consensus.Input{Appended: f})
+}
+
+// step carries out the effects of one input, in the order that package consensus gives. After a
+// failure it does nothing.
+func (r *Replica) step(in consensus.Input) {
+	if r.failed.Load() != nil {
+		return
+	}
+	fx := r.loop.machine.Step(in)
+	if fx.Fatal != nil {
+		r.fail(PartMachine, fx.Fatal)
+		return
+	}
+	if len(fx.Append) > 0 {
+		r.loop.noteStamps(fx.Append)
+		r.appends.put(fx.Append...)
+	}
+	if len(fx.Send) > 0 {
+		r.opts.Net.Send(r.opts.Group, fx.Send)
+	}
+	if len(fx.Apply) > 0 {
+		r.applies.put(fx.Apply...)
+	}
+	for _, a := range fx.Answer {
+		r.answer(a)
+	}
+	if fx.Role != nil {
+		r.newRole(*fx.Role)
+	}
+	if fx.Reseed != nil && r.opts.Observe.OnReseed != nil {
+		r.opts.Observe.OnReseed(*fx.Reseed)
+	}
+	if len(fx.Stage) > 0 && r.opts.Observe.OnStage != nil {
+		r.opts.Observe.OnStage(fx.Stage)
+	}
+	if fx.Refused != nil {
+		r.metrics.refused.Inc()
+		r.logger.Debug("message refused", slog.Any("group", r.opts.Group), slog.Any("err", fx.Refused))
+	}
+}
+
+func (r *Replica) newRole(role consensus.Role) {
+	if was := r.role.Load(); was.Term != role.Term || was.Leader != role.Leader {
+		r.loop.leaderLast = 0
+		r.logger.Info("leader changed", slog.Any("group", r.opts.Group),
+			slog.Uint64("term", role.Term), slog.Any("leader", role.Leader))
+	}
+	r.role.Store(&role)
+	if r.opts.Observe.OnRole != nil {
+		r.opts.Observe.OnRole(role)
+	}
+}
+
+// hear takes note of how far the leader says to be.
+func (r *Replica) hear(m *pb.Message) {
+	role := r.role.Load()
+	if ident.MemberID(m.GetFrom()) != role.Leader || m.GetTerm() != role.Term {
+		return
+	}
+	switch m.GetType() {
+	case pb.MsgApp:
+		r.loop.leaderLast = max(r.loop.leaderLast, m.GetCommit(), m.GetIndex()+uint64(len(m.GetEntries())))
+	case pb.MsgHeartbeat:
+		r.loop.leaderLast = max(r.loop.leaderLast, m.GetCommit())
+	case pb.MsgSnap:
+		r.loop.leaderLast = max(r.loop.leaderLast, m.GetSnapshot().GetMetadata().GetIndex())
+	default:
+		return
+	}
+	r.loop.leaderHeard = r.opts.Now()
+}
+
+// proposeBatches turns what waits into entries: each takes everything up to its size, so batches
+// grow with the load by themselves and a lone write waits for nothing.
+func (r *Replica) proposeBatches() {
+	l := &r.loop
+	if err := r.leads(); err != nil {
+		r.queue.refuse(err)
+		return
+	}
+	for l.inflight < r.opts.Limits.InflightBatches && r.failed.Load() == nil {
+		b := l.newBatch()
+		b.writes = r.queue.take(b.writes, r.opts.Limits.EntryBytes-entryOverhead, writeOverhead)
+		if len(b.writes) == 0 {
+			l.recycle(b)
+			return
+		}
+		for _, w := range b.writes {
+			l.payloads = append(l.payloads, w.data)
+		}
+		payload := command.EncodeWrites(l.clock.Next(r.opts.Now()), l.payloads)
+		clear(l.payloads)
+		l.payloads = l.payloads[:0]
+		r.metrics.batchWrites.Observe(float64(len(b.writes)))
+		r.metrics.batchBytes.Observe(float64(len(payload)))
+		l.inflight++
+		r.propose(b, &consensus.Proposal{Data: payload})
+	}
+}
+
+// noteStamps keeps the clock above every stamp in the log, so that the stamps of a new leader follow
+// those of the old one before it has applied them.
+func (l *loop) noteStamps(frames []*consensus.Append) {
+	for _, f := range frames {
+		for _, e := range f.Entries {
+			if stamp, ok := command.StampOf(e.GetData()); ok {
+				l.clock.Advance(stamp)
+			}
+		}
+	}
+}
+
+// propose steps one proposal, answered through b.
+func (r *Replica) propose(b *batch, p *consensus.Proposal) {
+	r.loop.token++
+	p.Token = r.loop.token
+	r.loop.pending[p.Token] = b
+	r.metrics.proposals.Inc()
+	r.step(consensus.Input{Propose: p})
+}
+
+// answer settles the callers of one token. A token that nobody waits for is ignored.
+func (r *Replica) answer(a consensus.Answer) {
+	if r.reads.current != nil && r.reads.token == a.Token {
+		r.reads.answer(a.ID.Index)
+		return
+	}
+	l := &r.loop
+	b := l.pending[a.Token]
+	if b == nil {
+		return
+	}
+	delete(l.pending, a.Token)
+	if !b.change {
+		l.inflight--
+	}
+	switch {
+	case a.Err != nil:
+		b.settle(r.answerErr(a.Err))
+	case b.change:
+		b.writes[0].settle(Result{ID: a.ID, Replicated: a.Replicated}, l.applying.refused(a.ID))
+	default:
+		outcomes := l.applying.outcomes(a.ID.Index)
+		if len(outcomes) != len(b.writes) {
+			r.fail(PartMachine, fmt.Errorf("entry %s of %d writes has %d outcomes", a.ID, len(b.writes), len(outcomes)))
+			b.settle(&UnknownOutcomeError{Cause: r.cause()})
+			return
+		}
+		for i, w := range b.writes {
+			w.settle(Result{ID: a.ID, Outcome: outcomes[i], Replicated: a.Replicated}, nil)
+		}
+	}
+	l.recycle(b)
+}
+
+// answerErr says in this package's words what the machine knows of a proposal.
+func (r *Replica) answerErr(err error) error {
+	switch {
+	case errors.Is(err, consensus.ErrNotLeader):
+		role := r.role.Load()
+		return &NotLeaderError{Term: role.Term, Leader: role.Leader}
+	case errors.Is(err, consensus.ErrDropped):
+		return &OverloadedError{Queue: QueueUncommitted, RetryAfter: retryAfter}
+	case errors.Is(err, consensus.ErrConfBusy):
+		return ErrChangeInProgress
+	case errors.Is(err, consensus.ErrLost):
+		return ErrLost
+	default:
+		return &UnknownOutcomeError{Cause: err}
+	}
+}
+
+func (l *loop) newBatch() *batch {
+	n := len(l.free)
+	if n == 0 {
+		return &batch{}
+	}
+	b := l.free[n-1]
+	l.free = l.free[:n-1]
+	return b
+}
+
+func (l *loop) recycle(b *batch) {
+	if b.change {
+		return
+	}
+	clear(b.writes)
+	b.writes = b.writes[:0]
+	l.free = append(l.free, b)
+}
+
+// startReads asks for the round that gathers, if none is under way. A single voter answers at once.
+func (r *Replica) startReads() {
+	for r.failed.Load() == nil && r.reads.begin() {
+		r.loop.token++
+		r.reads.token = r.loop.token
+		r.step(consensus.Input{Read: r.reads.token})
+	}
+}
+
+// publish makes the present Status visible.
+func (r *Replica) publish() {
+	s := &Status{Status: r.loop.machine.Status(), LeaderLast: r.loop.leaderLast, LeaderHeard: r.loop.leaderHeard}
+	if r.role.Load() == nil {
+		r.role.Store(&s.Role)
+	}
+	r.status.Store(s)
+}
+
+// Status returns where the replica stands. It never blocks, also when the loop does.
+func (r *Replica) Status() Status {
+	s := *r.status.Load()
+	if s.State == raft.StateLeader {
+		s.LeaderLast, s.LeaderHeard = s.Last, r.opts.Now()
+	}
+	if f := r.failed.Load(); f != nil {
+		s.Failed = f
+	}
+	s.Applied = max(s.Applied, r.applied.get())
+	s.QueueBytes = r.queue.bytes()
+	return s
+}
+
+// Status is where a replica stands.
+type Status struct {
+	// Status is the machine's. Applied can be ahead of Commit for a moment: state is asked last.
+	consensus.Status
+
+	// LeaderLast is the highest index that the present leader is known to have, from its own words:
+	// its last index on the leader, at least the commit index of the last append elsewhere. 0: not
+	// heard yet.
+	LeaderLast uint64
+	// LeaderHeard is the wall time of the leader's last message; zero: never in this life.
+	LeaderHeard time.Time
+
+	QueueBytes int64 // client writes admitted and not proposed
+	Failed     error // a *FailedError; nil: sound
+}

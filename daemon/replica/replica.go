@@ -1,0 +1,508 @@
+// Package replica carries out what the consensus machine of one group asks for: it appends frames,
+// applies runs, sends messages, ticks, batches the writes of clients into entries, and answers them.
+// It decides nothing about consensus.
+//
+// What it promises:
+//
+//   - Persist before speak: a frame is handed back to the machine only after a sync that covers it,
+//     and a changed term or vote is in the votes before it is in the log. The loop checks it.
+//   - Fail closed: after an error of the log, the votes, the state or the machine nothing more is
+//     sent, appended, applied or acknowledged. Only opening the replica anew goes on.
+//   - Every caller is told one of: done, nothing happened, unknown.
+//   - Every queue is bounded, and refuses at the door.
+//
+// Callers: member opens, starts and closes replicas; ops and httpd write and read through them.
+// Goroutines, queues and the crash analysis are in DESIGN.md.
+package replica
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tidaldb/tidal/daemon/apply"
+	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/datadir"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/state"
+	"github.com/tidaldb/tidal/daemon/wal"
+)
+
+// Log is the log of the group. *wal.Log implements it.
+type Log interface {
+	consensus.Log
+	// Append writes the frames with one write and, if sync is set, makes them and everything before
+	// them durable. An error is final.
+	Append(frames []wal.Frame, sync bool) error
+}
+
+// Votes remember terms and votes beside the log, so that they survive its replacement.
+// *datadir.Dir implements it.
+type Votes interface {
+	Vote(g ident.GroupID) datadir.Vote
+	// SetVote is durable when it returns. An error is final.
+	SetVote(g ident.GroupID, v datadir.Vote) error
+}
+
+// Store is the state of the group. *state.Store implements it.
+type Store interface {
+	Position() state.Position
+	NewView() *state.View
+	FlushedIndex() uint64
+	Flush() (uint64, error)
+}
+
+// Applier turns committed entries into state. *apply.Machine implements it.
+type Applier interface {
+	// Apply puts the runs into state, all or none, and fills in their outcomes. An error is final.
+	Apply(runs []*apply.Run) error
+}
+
+// Network carries messages to peers. *peer.Network implements it.
+type Network interface {
+	// Send never blocks; what it cannot take it drops. It does not keep the slice.
+	Send(g ident.GroupID, msgs []*pb.Message)
+}
+
+// Observer is told what happens. Any func may be nil. They are called in order, from goroutines of
+// the replica: they must return soon and must not call Close.
+type Observer struct {
+	OnRole    func(consensus.Role)
+	OnRoster  func(membership.Roster) // in log order, before messages go out under it
+	OnApplied func([]command.Applied) // in log order, when a View shows it
+	OnReseed  func(consensus.Reseed)  // the leader has compacted what this replica needs
+	OnStage   func([]ident.MemberID)  // peers that need an artifact; each ends with SnapDone
+	OnFail    func(*FailedError)      // once, when the replica fails closed
+}
+
+// Limits bounds what a replica holds. 0 means the default.
+type Limits struct {
+	QueueBytes      int64 // client writes admitted and not proposed; 32 MiB
+	EntryBytes      int   // payload of one entry of client writes; 1 MiB
+	InflightBatches int   // entries of client writes proposed and not answered; 4
+	WaiterBytes     int64 // callers that wait otherwise, 256 bytes each; 4 MiB
+	ReceiveBytes    int64 // peer messages received and not stepped; 64 MiB
+	FlushBytes      int64 // payload applied and not flushed; 64 MiB
+	Consensus       consensus.Limits
+}
+
+// Options configures Open. Fields without a remark are required.
+type Options struct {
+	Group ident.GroupID // 0 is a group too
+	Self  ident.MemberID
+
+	// The parts, open. Their owner closes them after the replica.
+	Log       Log
+	Recovered wal.Recovered
+	Votes     Votes
+	State     Store
+	Apply     Applier
+	Net       Network
+
+	Tick           time.Duration // of the raft clock
+	ElectionTicks  int           // 0: 10
+	HeartbeatTicks int           // 0: 1
+
+	FlushEvery time.Duration         // state is flushed at least this often; 0: 30 s
+	Now        func() time.Time      // wall time, for stamps and status; nil: time.Now
+	Observe    Observer              // may be zero
+	Limits     Limits                // may be zero
+	Logger     *slog.Logger          // nil: silent
+	Metrics    prometheus.Registerer // nil: kept, not exported
+}
+
+func (o Options) withDefaults() (Options, error) {
+	switch {
+	case o.Self == 0:
+		return o, errors.New("replica: Self is required")
+	case o.Log == nil || o.Votes == nil || o.State == nil || o.Apply == nil || o.Net == nil:
+		return o, errors.New("replica: Log, Votes, State, Apply and Net are required")
+	case o.Tick <= 0:
+		return o, fmt.Errorf("replica: Tick %s is not positive", o.Tick)
+	}
+	if o.FlushEvery == 0 {
+		o.FlushEvery = 30 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	l := &o.Limits
+	orDefault(&l.QueueBytes, 32<<20)
+	orDefault(&l.EntryBytes, 1<<20)
+	orDefault(&l.InflightBatches, 4)
+	orDefault(&l.WaiterBytes, 4<<20)
+	orDefault(&l.ReceiveBytes, 64<<20)
+	orDefault(&l.FlushBytes, 64<<20)
+	return o, nil
+}
+
+func orDefault[T int | int64](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// Replica is one open replica. Its methods are safe for concurrent use.
+type Replica struct {
+	opts    Options
+	logger  *slog.Logger
+	metrics *metrics
+
+	// wake tells the loop that inbox, queue or reads have something.
+	wake  chan struct{}
+	inbox *mailbox[any] // see handle for what is in it
+	queue queue         // client writes on their way into an entry
+	reads reads         // callers of ReadIndex
+
+	appends *mailbox[*consensus.Append] // to the append worker
+	applies *mailbox[*consensus.Apply]  // to the apply worker
+	flush   chan struct{}               // capacity 1: FlushBytes were applied
+
+	applied  appliedIndex
+	waiters  waiters
+	received atomic.Int64 // bytes of peer messages in inbox
+	writes   sync.Pool    // of *write
+
+	role   atomic.Pointer[consensus.Role] // as last published; never nil
+	status atomic.Pointer[Status]         // as last published; never nil
+	failed atomic.Pointer[FailedError]    // nil: sound
+
+	// synced counts the frames that a sync covers: written by the append worker, checked by the loop.
+	synced atomic.Uint64
+
+	loop   loop       // owned by the loop's goroutine
+	append appendDesk // owned by the append worker
+	apply  applyDesk  // owned by the apply worker
+
+	stop     chan struct{} // closed: every goroutine ends
+	stopOnce sync.Once
+	done     sync.WaitGroup
+	endOnce  sync.Once
+}
+
+// Open checks that log, votes and state belong together and makes the replica, which does nothing
+// before Start. It fails with a *consensus.BootError or a *FailedError.
+func Open(opts Options) (*Replica, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	hs, vote, err := mergeVote(opts.Recovered.HardState, opts.Votes.Vote(opts.Group))
+	if err != nil {
+		return nil, fmt.Errorf("open replica of group %s: %w", opts.Group, err)
+	}
+	var nonce [8]byte
+	if _, err := rand.Read(nonce[:]); err != nil {
+		return nil, fmt.Errorf("open replica of group %s: draw a nonce: %w", opts.Group, err)
+	}
+	pos := opts.State.Position()
+	machine, err := consensus.New(consensus.Options{
+		ID:             opts.Self,
+		Log:            opts.Log,
+		HardState:      hs,
+		Applied:        pos.Applied,
+		Conf:           pos.Conf,
+		ElectionTicks:  opts.ElectionTicks,
+		HeartbeatTicks: opts.HeartbeatTicks,
+		Nonce:          binary.LittleEndian.Uint64(nonce[:]),
+		Limits:         opts.Limits.Consensus,
+		Logger:         opts.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open replica of group %s: %w", opts.Group, err)
+	}
+	wake := make(chan struct{}, 1)
+	r := &Replica{
+		opts:    opts,
+		logger:  opts.Logger,
+		wake:    wake,
+		inbox:   newMailbox[any](wake),
+		queue:   queue{limit: opts.Limits.QueueBytes},
+		appends: newMailbox[*consensus.Append](make(chan struct{}, 1)),
+		applies: newMailbox[*consensus.Apply](make(chan struct{}, 1)),
+		flush:   make(chan struct{}, 1),
+		waiters: waiters{limit: opts.Limits.WaiterBytes},
+		append:  appendDesk{vote: vote},
+		stop:    make(chan struct{}),
+	}
+	r.writes.New = func() any { return &write{done: make(chan struct{}, 1)} }
+	r.applied.mu.index = pos.Applied.Index
+	r.applied.mu.waiting = map[*applyWaiter]struct{}{}
+	r.loop = loop{machine: machine, pending: map[consensus.Token]*batch{}}
+	if err := r.loop.recoverClock(opts.Log); err != nil {
+		return nil, fmt.Errorf("open replica of group %s: %w", opts.Group, err)
+	}
+	r.metrics = newMetrics(opts.Metrics, opts.Group, r)
+	r.publish()
+	return r, nil
+}
+
+// Start starts the replica. It is called once, and not after Close.
+func (r *Replica) Start() {
+	r.done.Go(r.runLoop)
+	r.done.Go(r.runAppend)
+	r.done.Go(r.runApply)
+	r.done.Go(r.runFlush)
+}
+
+// Close ends every goroutine of the replica and answers everybody who waits. It is idempotent.
+func (r *Replica) Close() error {
+	r.halt()
+	r.done.Wait()
+	r.end()
+	r.metrics.unregister()
+	return nil
+}
+
+// Fail fails the replica closed because of err, an error of its state that was seen outside of it:
+// a write of the store's background work. Only the first failure counts.
+func (r *Replica) Fail(err error) { r.fail(PartState, err) }
+
+// fail stops the replica; only the first call counts.
+func (r *Replica) fail(part Part, err error) {
+	f := &FailedError{Part: part, Err: err}
+	if !r.failed.CompareAndSwap(nil, f) {
+		return
+	}
+	r.halt()
+	r.logger.Error("replica failed closed",
+		slog.Any("group", r.opts.Group), slog.String("part", string(part)), slog.Any("err", err))
+	if r.opts.Observe.OnFail != nil {
+		r.opts.Observe.OnFail(f)
+	}
+}
+
+func (r *Replica) halt() { r.stopOnce.Do(func() { close(r.stop) }) }
+
+// stopped reports whether the replica was closed or failed.
+func (r *Replica) stopped() bool {
+	select {
+	case <-r.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// cause is why the replica stopped.
+func (r *Replica) cause() error {
+	if f := r.failed.Load(); f != nil {
+		return f
+	}
+	return ErrClosed
+}
+
+// end answers everybody who waits. REQUIRES: the loop has ended, or never ran.
+func (r *Replica) end() {
+	r.endOnce.Do(func() {
+		cause := r.cause()
+		r.queue.close(cause)
+		for _, e := range r.inbox.close() {
+			if c, ok := e.(*change); ok {
+				c.write.settle(Result{}, cause)
+			}
+		}
+		for token, b := range r.loop.pending {
+			delete(r.loop.pending, token)
+			b.settle(&UnknownOutcomeError{Cause: cause})
+		}
+		r.reads.close(cause)
+		r.applied.close(cause)
+		r.publish()
+	})
+}
+
+// Result is what is known of a write that was applied here.
+type Result struct {
+	ID      ident.EntryID
+	Outcome command.Outcome
+
+	// Replicated are the other members whose durable log is known to cover the write, sorted. Shared
+	// with other results: read-only.
+	Replicated []ident.MemberID
+}
+
+// Write proposes data, one write encoded by command.EncodeWrite, and returns when it is applied
+// here. It must not be changed afterwards. Writes that wait together share an entry.
+//
+// Nothing happened: *TooLargeError, *NotLeaderError, *OverloadedError, *NotProposedError, ErrLost,
+// ErrClosed, *FailedError. It may have happened or still happen: *UnknownOutcomeError.
+func (r *Replica) Write(ctx context.Context, data []byte) (Result, error) {
+	if limit := r.opts.Limits.EntryBytes - entryOverhead; len(data) > limit {
+		return Result{}, &TooLargeError{Bytes: len(data), Limit: limit}
+	}
+	if ctx.Err() != nil {
+		return Result{}, &NotProposedError{Cause: context.Cause(ctx)}
+	}
+	if err := r.leads(); err != nil {
+		return Result{}, err
+	}
+	w := r.writes.Get().(*write)
+	w.data = data
+	wake, err := r.queue.admit(w)
+	if err != nil {
+		r.recycle(w)
+		return Result{}, err
+	}
+	if wake {
+		poke(r.wake)
+	}
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		if r.queue.abandon(w) {
+			r.recycle(w)
+			return Result{}, &NotProposedError{Cause: context.Cause(ctx)}
+		}
+		select {
+		case <-w.done: // the answer came too
+		default:
+			return Result{}, &UnknownOutcomeError{Cause: context.Cause(ctx)} // w is the loop's for ever
+		}
+	}
+	res, err := w.result, w.err
+	r.recycle(w)
+	return res, err
+}
+
+// leads returns nil if this replica takes writes as far as it knows; the loop has the last word.
+func (r *Replica) leads() error {
+	if f := r.failed.Load(); f != nil {
+		return f
+	}
+	if role := r.role.Load(); role.State != raft.StateLeader {
+		return &NotLeaderError{Term: role.Term, Leader: role.Leader}
+	}
+	return nil
+}
+
+func (r *Replica) recycle(w *write) {
+	w.data, w.result, w.err = nil, Result{}, nil
+	r.writes.Put(w)
+}
+
+// change is one entry proposed by itself.
+type change struct {
+	write *write
+	conf  *pb.ConfChangeV2 // nil: write.data is the payload
+}
+
+// Propose proposes one entry by itself, for what is not a client's write: payload, or a membership
+// change whose context is a roster. It returns when the entry is applied here; errors as of Write,
+// and ErrChangeInProgress and *ChangeRefusedError.
+func (r *Replica) Propose(ctx context.Context, payload []byte, conf *pb.ConfChangeV2) (ident.EntryID, error) {
+	if err := r.leads(); err != nil {
+		return ident.EntryID{}, err
+	}
+	if err := r.waiters.enter(); err != nil {
+		return ident.EntryID{}, err
+	}
+	defer r.waiters.leave()
+	c := &change{write: &write{data: payload, done: make(chan struct{}, 1)}, conf: conf}
+	if !r.inbox.put(c) {
+		return ident.EntryID{}, r.cause()
+	}
+	select {
+	case <-c.write.done:
+		return c.write.result.ID, c.write.err
+	case <-ctx.Done():
+		return ident.EntryID{}, &UnknownOutcomeError{Cause: context.Cause(ctx)}
+	}
+}
+
+// Transfer asks for leadership to move to a member. Whether it did is seen in Status.
+func (r *Replica) Transfer(to ident.MemberID) { r.inbox.put(consensus.Input{Transfer: to}) }
+
+// LeaderLost says that the process of leader is gone, so that its term need not be waited for.
+func (r *Replica) LeaderLost(leader ident.MemberID) {
+	r.inbox.put(consensus.Input{LostLead: leader})
+}
+
+// SnapDone ends what OnStage began for peer.
+func (r *Replica) SnapDone(peer ident.MemberID, ok bool) {
+	r.inbox.put(consensus.Input{SnapDone: &consensus.SnapDone{Peer: peer, OK: ok}})
+}
+
+// Receive takes messages of peers, whose sender and group the caller has checked. It never blocks;
+// what does not fit is dropped and counted, and raft sends it again. The messages are read-only from
+// here on.
+func (r *Replica) Receive(msgs []*pb.Message) {
+	d := delivery{msgs: msgs}
+	for _, m := range msgs {
+		d.bytes += messageBytes(m)
+	}
+	if r.received.Add(d.bytes) > r.opts.Limits.ReceiveBytes || !r.inbox.put(d) {
+		r.received.Add(-d.bytes)
+		r.metrics.dropped.Add(float64(len(msgs)))
+	}
+}
+
+// delivery is what one Receive brought.
+type delivery struct {
+	msgs  []*pb.Message
+	bytes int64
+}
+
+// messageBytes is about what m holds in memory.
+func messageBytes(m *pb.Message) int64 {
+	n := 256
+	for _, e := range m.GetEntries() {
+		n += 96 + len(e.GetData())
+	}
+	return int64(n)
+}
+
+// recoverClock moves the clock to the newest stamp in the log, as far as it is near the end: stamps
+// never fall along a log.
+func (l *loop) recoverClock(log Log) error {
+	first, last := log.FirstIndex(), log.LastIndex()
+	for i := last; i >= first && i+maxUnstamped > last; i-- {
+		ents, err := log.Entries(i, i+1, 0)
+		if err != nil {
+			return fmt.Errorf("read entry %d for its stamp: %w", i, err)
+		}
+		if stamp, ok := command.StampOf(ents[0].GetData()); ok {
+			l.clock.Advance(stamp)
+			return nil
+		}
+	}
+	return nil
+}
+
+// maxUnstamped is how many entries without a stamp (of elections, of rosters) the clock looks past.
+const maxUnstamped = 64
+
+// View returns a consistent view of state. The caller closes it.
+func (r *Replica) View() *state.View { return r.opts.State.NewView() }
+
+// mergeVote returns the hard state to open with: the newer of what the log and the votes say. The
+// votes are written first, so they are ahead after a crash between the two, and alone after the log
+// was replaced; a log can be ahead at birth only.
+func mergeVote(hs *pb.HardState, v datadir.Vote) (*pb.HardState, datadir.Vote, error) {
+	log := datadir.Vote{Term: hs.GetTerm(), Vote: hs.GetVote()}
+	switch {
+	case v == log:
+	case v.Term > log.Term, v.Term == log.Term && log.Vote == 0:
+	case v.Term < log.Term, v.Vote == 0:
+		v = log
+	default:
+		return nil, v, &FailedError{Part: PartLog, Err: fmt.Errorf(
+			"in term %d the log says a vote for member %d, the votes say %d", v.Term, log.Vote, v.Vote)}
+	}
+	return &pb.HardState{Term: new(v.Term), Vote: new(v.Vote), Commit: new(hs.GetCommit())}, v, nil
+}
