@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -45,9 +46,12 @@ func Sweep(t *testing.T, setup func(fs vfs.FS), act func(fs vfs.FS) error, check
 	}
 }
 
-// powered is an injector that lets cut changes through and then fails every call.
+// powered is an injector that lets cut changes through and then fails every call. What is under test
+// may have several goroutines.
 type powered struct {
 	mem *vfs.MemFS
+
+	mu  sync.Mutex
 	cut int    // changes still let through
 	at  string // the call that did not happen
 	// lost is what may be left of the disk. Not nil: the power is off.
@@ -58,6 +62,8 @@ func (p *powered) String() string { return "power" }
 
 // MaybeError implements errorfs.Injector.
 func (p *powered) MaybeError(op errorfs.Op) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.lost != nil {
 		return ErrPowerLost
 	}

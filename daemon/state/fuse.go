@@ -1,0 +1,217 @@
+package state
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// fuse is what makes a store fail closed.
+//
+// Pebble retries a failed flush for ever, syncs a manifest again that failed to sync before, and
+// calls Fatalf where it cannot go on, expecting the process to end. After a failed sync the page
+// cache may claim what the disk does not have, so none of that is right here, and one group must not
+// end the process. So the first error of a write path blows the fuse: from then on Pebble cannot
+// change a byte or a name of its directory, and the store answers every call with that error.
+type fuse struct {
+	// blown is closed when err is set.
+	blown chan struct{}
+
+	// armed is set once there is an owner to be told, who will call Close.
+	armed atomic.Bool
+
+	mu struct {
+		sync.Mutex
+		err     error       // set once
+		onFatal func(error) // may be nil
+	}
+
+	// released is closed when the store closes. Until then, Pebble's background work waits in the
+	// first change it tries after the fuse has blown, instead of trying again and again.
+	released chan struct{}
+	release  func()
+}
+
+func newFuse() *fuse {
+	f := &fuse{blown: make(chan struct{}), released: make(chan struct{})}
+	f.release = sync.OnceFunc(func() { close(f.released) })
+	return f
+}
+
+// blow makes err the end of the store, unless one came before, and tells the owner.
+func (f *fuse) blow(err error) {
+	f.mu.Lock()
+	if f.mu.err != nil {
+		f.mu.Unlock()
+		return
+	}
+	f.mu.err = err
+	close(f.blown)
+	tell := f.mu.onFatal
+	f.mu.Unlock()
+	if tell != nil {
+		tell(err)
+	}
+}
+
+// arm names the owner to tell; nil: nobody. An error that came before is returned instead.
+func (f *fuse) arm(onFatal func(error)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.err != nil {
+		return f.mu.err
+	}
+	f.mu.onFatal = onFatal
+	f.armed.Store(true)
+	return nil
+}
+
+// error returns what blew the fuse, or nil.
+func (f *fuse) error() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.err
+}
+
+// change runs one change of the file system.
+func (f *fuse) change(do func() error) error {
+	if err := f.error(); err != nil {
+		if f.armed.Load() {
+			<-f.released
+		}
+		return err
+	}
+	err := do()
+	if err != nil {
+		f.blow(err)
+	}
+	return err
+}
+
+// logger is Pebble's logger.
+type logger struct {
+	log  *slog.Logger
+	fuse *fuse
+}
+
+func (l logger) Infof(format string, args ...any) {
+	l.log.Debug("pebble says", slog.String("text", fmt.Sprintf(format, args...)))
+}
+
+func (l logger) Errorf(format string, args ...any) {
+	l.log.Warn("pebble complains", slog.String("text", fmt.Sprintf(format, args...)))
+}
+
+// Fatalf returns, which Pebble does not expect; the fuse keeps what it does next off the disk.
+func (l logger) Fatalf(format string, args ...any) {
+	l.fuse.blow(fmt.Errorf("pebble: "+format, args...))
+}
+
+// fusedFS lets changes through while the fuse is whole, and reads always.
+type fusedFS struct {
+	vfs.FS
+	fuse *fuse
+}
+
+func (fs *fusedFS) Unwrap() vfs.FS { return fs.FS }
+
+func (fs *fusedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return fs.open(func() (vfs.File, error) { return fs.FS.Create(name, c) })
+}
+
+func (fs *fusedFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return fs.open(func() (vfs.File, error) { return fs.FS.OpenReadWrite(name, c, opts...) })
+}
+
+func (fs *fusedFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return fs.open(func() (vfs.File, error) { return fs.FS.ReuseForWrite(from, to, c) })
+}
+
+func (fs *fusedFS) open(do func() (vfs.File, error)) (vfs.File, error) {
+	var file vfs.File
+	err := fs.fuse.change(func() (err error) { file, err = do(); return err })
+	if err != nil {
+		return nil, err
+	}
+	return &fusedFile{File: file, fuse: fs.fuse}, nil
+}
+
+// OpenDir returns a directory whose failed sync blows the fuse and is not reported to Pebble, which
+// would panic (atomicfs.Marker).
+func (fs *fusedFS) OpenDir(name string) (vfs.File, error) {
+	dir, err := fs.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return &fusedDir{File: dir, fuse: fs.fuse}, nil
+}
+
+func (fs *fusedFS) Link(from, to string) error {
+	return fs.fuse.change(func() error { return fs.FS.Link(from, to) })
+}
+
+func (fs *fusedFS) Rename(from, to string) error {
+	return fs.fuse.change(func() error { return fs.FS.Rename(from, to) })
+}
+
+func (fs *fusedFS) MkdirAll(dir string, perm os.FileMode) error {
+	return fs.fuse.change(func() error { return fs.FS.MkdirAll(dir, perm) })
+}
+
+// Remove does not blow the fuse: a file that stays is garbage, not a lie.
+func (fs *fusedFS) Remove(name string) error {
+	if err := fs.fuse.error(); err != nil {
+		return err
+	}
+	return fs.FS.Remove(name)
+}
+
+func (fs *fusedFS) RemoveAll(name string) error {
+	if err := fs.fuse.error(); err != nil {
+		return err
+	}
+	return fs.FS.RemoveAll(name)
+}
+
+type fusedDir struct {
+	vfs.File
+	fuse *fuse
+}
+
+func (d *fusedDir) Sync() error {
+	_ = d.fuse.change(d.File.Sync)
+	return nil
+}
+
+type fusedFile struct {
+	vfs.File
+	fuse *fuse
+}
+
+func (f *fusedFile) Write(b []byte) (n int, err error) {
+	err = f.fuse.change(func() (err error) {
+		if n, err = f.File.Write(b); err == nil && n < len(b) {
+			err = io.ErrShortWrite
+		}
+		return err
+	})
+	return n, err
+}
+
+func (f *fusedFile) WriteAt(b []byte, at int64) (n int, err error) {
+	err = f.fuse.change(func() (err error) { n, err = f.File.WriteAt(b, at); return err })
+	return n, err
+}
+
+func (f *fusedFile) Sync() error     { return f.fuse.change(f.File.Sync) }
+func (f *fusedFile) SyncData() error { return f.fuse.change(f.File.SyncData) }
+
+func (f *fusedFile) SyncTo(n int64) (full bool, err error) {
+	err = f.fuse.change(func() (err error) { full, err = f.File.SyncTo(n); return err })
+	return full, err
+}

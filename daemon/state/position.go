@@ -1,0 +1,113 @@
+package state
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tidaldb/tidal/daemon/durable"
+	"github.com/tidaldb/tidal/daemon/ident"
+)
+
+// Position says what a store reflects.
+type Position struct {
+	// Applied is the last entry whose effects are in the store.
+	Applied ident.EntryID
+	// Conf is raft's configuration after Applied, whole: voters, learners, and both sides of a joint
+	// configuration. Not nil; read-only.
+	Conf *pb.ConfState
+}
+
+// table is the first byte of every key of this package.
+const table = 0x00
+
+// positionKey holds the position, in every batch.
+var positionKey = []byte{table, 'p'}
+
+const (
+	positionVersion = 1
+	positionHeader  = 1 + 8 + 8 + 1
+)
+
+// The three values of auto leave, which raft tells apart.
+const (
+	autoLeaveUnset = iota
+	autoLeaveFalse
+	autoLeaveTrue
+)
+
+// encodePosition is the value under positionKey.
+//
+//	0         1        9        17           18
+//	+---------+--------+--------+------------+------------------------------------+
+//	| version | term   | index  | auto leave | voters, learners, outgoing voters, |
+//	| u8      | u64    | u64    | u8: 0 … 2  | next learners: each count u32,     |
+//	|         |        |        |            | then count ids u64                 |
+//	+---------+--------+--------+------------+------------------------------------+
+//
+// Little-endian.
+func encodePosition(p Position) []byte {
+	b := append(make([]byte, 0, 64), positionVersion)
+	b = binary.LittleEndian.AppendUint64(b, p.Applied.Term)
+	b = binary.LittleEndian.AppendUint64(b, p.Applied.Index)
+	switch auto := p.Conf.AutoLeave; {
+	case auto == nil:
+		b = append(b, autoLeaveUnset)
+	case *auto:
+		b = append(b, autoLeaveTrue)
+	default:
+		b = append(b, autoLeaveFalse)
+	}
+	for _, ids := range [][]uint64{p.Conf.Voters, p.Conf.Learners, p.Conf.VotersOutgoing, p.Conf.LearnersNext} {
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(ids)))
+		for _, id := range ids {
+			b = binary.LittleEndian.AppendUint64(b, id)
+		}
+	}
+	return b
+}
+
+// decodePosition reads what encodePosition wrote. The errors are *durable.CorruptError and
+// *durable.VersionError.
+func decodePosition(b []byte) (Position, error) {
+	const name = "the position"
+	corrupt := func(format string, args ...any) (Position, error) {
+		return Position{}, &durable.CorruptError{File: name, Detail: fmt.Sprintf(format, args...)}
+	}
+	if len(b) < positionHeader {
+		return corrupt("%d bytes, the header alone has %d", len(b), positionHeader)
+	}
+	if b[0] != positionVersion {
+		return Position{}, &durable.VersionError{File: name, Have: uint16(b[0]), Max: positionVersion}
+	}
+	p := Position{Conf: &pb.ConfState{}}
+	p.Applied.Term = binary.LittleEndian.Uint64(b[1:])
+	p.Applied.Index = binary.LittleEndian.Uint64(b[9:])
+	switch b[17] {
+	case autoLeaveUnset:
+	case autoLeaveFalse, autoLeaveTrue:
+		p.Conf.AutoLeave = proto.Bool(b[17] == autoLeaveTrue)
+	default:
+		return corrupt("auto leave is %d", b[17])
+	}
+	b = b[positionHeader:]
+	for _, ids := range []*[]uint64{&p.Conf.Voters, &p.Conf.Learners, &p.Conf.VotersOutgoing, &p.Conf.LearnersNext} {
+		if len(b) < 4 {
+			return corrupt("a list of ids is cut off")
+		}
+		n := binary.LittleEndian.Uint32(b)
+		if b = b[4:]; uint64(n)*8 > uint64(len(b)) {
+			return corrupt("a list of %d ids in %d bytes", n, len(b))
+		}
+		for range n {
+			*ids = append(*ids, binary.LittleEndian.Uint64(b))
+			b = b[8:]
+		}
+	}
+	if len(b) > 0 {
+		return corrupt("%d bytes after its end", len(b))
+	}
+	return p, nil
+}
