@@ -36,7 +36,7 @@ func table(b *bytes.Buffer, name, formula string, roots int) {
 		root.Sqrt(root)
 	}
 	fmt.Fprintf(b, "// %s[i] is %s · 2^63, rounded to nearest.\nvar %s = [256]uint64{\n", name, formula, name)
-	x := new(big.Float).SetPrec(prec).SetMantExp(big.NewFloat(1), 63)
+	x := new(big.Float).SetPrec(prec).SetUint64(1 << 63)
 	half := big.NewFloat(0.5)
 	for i := range 256 {
 		n, _ := new(big.Float).SetPrec(prec).Add(x, half).Uint64()
