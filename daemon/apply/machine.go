@@ -1,0 +1,256 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/entity"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/state"
+)
+
+// rowCacheBytes bounds the rows kept decoded between two calls: some 60,000 of them.
+const rowCacheBytes = 16 << 20
+
+// Run is a range of committed entries and what became of them. The caller fills Entries; Apply fills
+// the rest.
+type Run struct {
+	Entries []*pb.Entry // contiguous; read-only
+
+	// Outcomes has one element an entry, with one outcome for each of its writes; nil for an entry
+	// that is no writes. It is shorter than Entries only if Apply returned an error.
+	Outcomes [][]command.Outcome
+	// Conf has one element for each configuration change among the entries, in their order.
+	Conf []Conf
+	// Roster is the last one applied; nil if none was.
+	Roster *membership.Roster
+	// RosterRefused counts rosters that were not the successor of the one in force.
+	RosterRefused int
+}
+
+// Conf is what became of one configuration change.
+type Conf struct {
+	Index  uint64
+	Change *pb.ConfChangeV2
+	// State is the configuration in force after the entry. Nobody changes it.
+	State *pb.ConfState
+	// Refused says that nothing was changed, and Detail why: raft must not be told of the change.
+	Refused bool
+	Detail  string
+}
+
+// Machine applies the entries of one group. It is owned by one goroutine.
+type Machine struct {
+	store *state.Store
+	rows  *rowCache
+
+	// What the committed state says, kept at hand.
+	pos         state.Position
+	collections map[string]*entity.Collection // by name
+	roster      uint64                        // version; 0 where the group has none
+
+	// failed is the first error; every later call returns it. The cache may then hold what was not
+	// committed.
+	failed error
+}
+
+// New returns a Machine that continues store at its position. Nobody else may commit to store.
+func New(store *state.Store) (*Machine, error) {
+	m := &Machine{
+		store:       store,
+		rows:        newRowCache(rowCacheBytes),
+		pos:         store.Position(),
+		collections: map[string]*entity.Collection{},
+	}
+	view := store.NewView()
+	defer view.Close()
+	if err := m.loadCollections(view); err != nil {
+		return nil, fmt.Errorf("load collections: %w", err)
+	}
+	record, ok, err := view.Get(entity.RosterKey())
+	if err != nil {
+		return nil, fmt.Errorf("load roster: %w", err)
+	}
+	if ok {
+		roster, err := membership.DecodeRoster(record)
+		if err != nil {
+			return nil, fmt.Errorf("load roster: %w", err)
+		}
+		m.roster = roster.Version
+	}
+	return m, nil
+}
+
+func (m *Machine) loadCollections(view *state.View) error {
+	it := view.Iter(entity.CollectionBounds())
+	for ok := it.First(); ok; ok = it.Next() {
+		c, err := entity.DecodeCollection(entity.CollectionName(it.Key()), it.Value())
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+		m.collections[c.Name] = &c
+	}
+	return it.Close()
+}
+
+// Apply applies the entries of runs, which continue the position, in one batch, and fills in what
+// became of them. When it returns nil the store shows all of it (durable once the store is flushed).
+//
+// An entry that this binary does not understand ends it with a *command.UnknownKindError: what comes
+// before that entry is committed, the entry and what follows has no effect. Any other error commits
+// nothing. Either way the Machine is done: every later call returns the error.
+func (m *Machine) Apply(runs []*Run) error {
+	if m.failed != nil {
+		return m.failed
+	}
+	m.failed = m.apply(runs)
+	return m.failed
+}
+
+func (m *Machine) apply(runs []*Run) error {
+	batch := m.store.NewBatch()
+	defer batch.Close()
+	t := txn{m: m, batch: batch, pos: m.pos}
+	stop := t.runs(runs)
+	if _, unknown := errors.AsType[*command.UnknownKindError](stop); stop != nil && !unknown {
+		return stop
+	}
+	if t.pos.Applied != m.pos.Applied {
+		if err := t.commit(); err != nil {
+			return fmt.Errorf("commit entries %d to %d: %w", m.pos.Applied.Index+1, t.pos.Applied.Index, err)
+		}
+	}
+	m.pos = t.pos
+	m.rows.evict()
+	return stop
+}
+
+// txn is one call of Apply: what the batch will hold, and the position that goes with it.
+type txn struct {
+	m     *Machine
+	batch *state.Batch
+	pos   state.Position
+	dirty []*cachedRow // in the order in which they were first changed
+
+	// roster is the record of the roster that the batch makes the one in force; nil: it stays.
+	roster []byte
+
+	key, value []byte // scratch
+}
+
+func (t *txn) runs(runs []*Run) error {
+	for _, run := range runs {
+		run.Outcomes = make([][]command.Outcome, 0, len(run.Entries))
+		for _, e := range run.Entries {
+			if err := t.entry(run, e); err != nil {
+				return fmt.Errorf("apply entry %d/%d: %w", e.GetTerm(), e.GetIndex(), err)
+			}
+		}
+	}
+	return nil
+}
+
+func (t *txn) entry(run *Run, e *pb.Entry) (err error) {
+	if e.GetIndex() != t.pos.Applied.Index+1 || e.GetTerm() < t.pos.Applied.Term {
+		return fmt.Errorf("it does not follow entry %s", t.pos.Applied)
+	}
+	var outcomes []command.Outcome
+	switch e.GetType() {
+	case pb.EntryNormal:
+		outcomes, err = t.normal(run, e)
+	case pb.EntryConfChange, pb.EntryConfChangeV2:
+		err = t.confChange(run, e)
+	default:
+		err = &command.UnknownKindError{What: "raft entry type", Number: uint64(e.GetType())}
+	}
+	if err != nil {
+		return err
+	}
+	run.Outcomes = append(run.Outcomes, outcomes)
+	t.pos.Applied = ident.EntryID{Term: e.GetTerm(), Index: e.GetIndex()}
+	return nil
+}
+
+func (t *txn) normal(run *Run, e *pb.Entry) ([]command.Outcome, error) {
+	entry, err := command.Decode(e.GetData())
+	if err != nil {
+		return nil, err
+	}
+	switch entry.Kind {
+	case command.KindWrites:
+		return t.writes(entry, e.GetIndex())
+	case command.KindRoster:
+		roster, err := membership.DecodeRoster(entry.Roster)
+		if err != nil {
+			return nil, err
+		}
+		if roster.Version != t.m.roster+1 {
+			run.RosterRefused++
+			return nil, nil
+		}
+		t.setRoster(run, roster, entry.Roster)
+	}
+	return nil, nil
+}
+
+// confChange computes the next configuration, and takes the roster that came along. Either both
+// change or neither does.
+func (t *txn) confChange(run *Run, e *pb.Entry) error {
+	change, err := decodeConfChange(e)
+	if err != nil {
+		return err
+	}
+	var roster membership.Roster
+	record := change.GetContext()
+	if len(record) > 0 { // raft's own leave-joint entry has none
+		if roster, err = membership.DecodeRoster(record); err != nil {
+			return err
+		}
+	}
+	conf := Conf{Index: e.GetIndex(), Change: change, State: t.pos.Conf}
+	next, err := nextConf(t.pos.Conf, change)
+	if err == nil && len(record) > 0 && roster.Version != t.m.roster+1 {
+		err = fmt.Errorf("roster version %d does not follow %d", roster.Version, t.m.roster)
+	}
+	if err != nil {
+		conf.Refused, conf.Detail = true, err.Error()
+	} else {
+		conf.State, t.pos.Conf = next, next
+		if len(record) > 0 {
+			t.setRoster(run, roster, record)
+		}
+	}
+	run.Conf = append(run.Conf, conf)
+	return nil
+}
+
+func decodeConfChange(e *pb.Entry) (*pb.ConfChangeV2, error) {
+	if e.GetType() == pb.EntryConfChangeV2 {
+		var cc pb.ConfChangeV2
+		if err := proto.Unmarshal(e.GetData(), &cc); err != nil {
+			return nil, fmt.Errorf("decode configuration change: %w", err)
+		}
+		return &cc, nil
+	}
+	var cc pb.ConfChange
+	if err := proto.Unmarshal(e.GetData(), &cc); err != nil {
+		return nil, fmt.Errorf("decode configuration change: %w", err)
+	}
+	return cc.AsV2(), nil
+}
+
+// setRoster makes r, whose record is given, the roster in force.
+func (t *txn) setRoster(run *Run, r membership.Roster, record []byte) {
+	t.roster = record
+	t.m.roster = r.Version
+	run.Roster = &r
+}
+
+// put sets a pair of a primary table: roster, collection, item or row. Every such write goes through
+// here, at most once a key and batch.
+func (t *txn) put(key, value []byte) { t.batch.Set(key, value) }
