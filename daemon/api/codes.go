@@ -27,6 +27,7 @@ const (
 	CodeNotLeader        Code = "not_leader"
 	CodeOverloaded       Code = "overloaded"
 	CodeNoLeader         Code = "no_leader"
+	CodeNoQuorum         Code = "no_quorum"
 	CodeLeaderUnreached  Code = "leader_unreachable"
 	CodeNotReady         Code = "not_ready"
 	CodeWriteLost        Code = "write_lost"
@@ -50,6 +51,7 @@ func Codes() []CodeSpec {
 		{CodeNotLeader, http.StatusMisdirectedRequest, 8, "This member does not lead", true, EffectNone},
 		{CodeOverloaded, http.StatusTooManyRequests, 1, "A queue is full", true, EffectNone},
 		{CodeNoLeader, http.StatusServiceUnavailable, 8, "No leader is known", true, EffectNone},
+		{CodeNoQuorum, http.StatusServiceUnavailable, 8, "The write was not proposed: no majority answers", true, EffectNone},
 		{CodeLeaderUnreached, http.StatusServiceUnavailable, 8, "The leader could not be reached", true, EffectNone},
 		{CodeNotReady, http.StatusServiceUnavailable, 8, "This member is not ready", true, EffectNone},
 		{CodeWriteLost, http.StatusServiceUnavailable, 1, "Another entry took the place of the write", true, EffectNone},

@@ -123,6 +123,7 @@ type LocalStatus struct {
 	BootEpoch    uint64    `json:"boot_epoch"`
 	Version      string    `json:"version"`
 	Capabilities []string  `json:"capabilities"`
+	PID          int       `json:"pid"`
 	StartedAt    time.Time `json:"started_at"`
 	UptimeMS     int64     `json:"uptime_ms"`
 	GRPCAddr     string    `json:"grpc_addr"`

@@ -1,0 +1,183 @@
+package httpd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidaldb/tidal/daemon/api"
+)
+
+const (
+	// maxAnswerBytes bounds the answer of another member.
+	maxAnswerBytes = 8 << 20
+
+	// idleConn is how long a connection to another member is kept unused: shorter than the server
+	// keeps it (idleTimeout), so that this side closes first and no request runs into a closing one.
+	idleConn = 30 * time.Second
+
+	// maxConns bounds the connections to one member; more requests wait within their deadline.
+	maxConns = 512
+)
+
+// ClientOptions configures NewClient. 0 means the default.
+type ClientOptions struct {
+	PeerKey        []byte        // what proves to another member that a member asks; nil: nothing
+	ConnectTimeout time.Duration // 1 s
+	RequestTimeout time.Duration // of a forwarded request, at most; 5 s
+}
+
+// Client speaks HTTP to the other members, on one pool of connections. It never follows a redirect,
+// uses no proxy, and sends a request that changes something at most once.
+type Client struct {
+	opts      ClientOptions
+	transport *http.Transport
+}
+
+// NewClient makes a client. Close it.
+func NewClient(opts ClientOptions) *Client {
+	if opts.ConnectTimeout == 0 {
+		opts.ConnectTimeout = time.Second
+	}
+	if opts.RequestTimeout == 0 {
+		opts.RequestTimeout = 5 * time.Second
+	}
+	dialer := net.Dialer{Timeout: opts.ConnectTimeout}
+	return &Client{opts: opts, transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := dialer.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &countedConn{Conn: c}, nil
+		},
+		MaxIdleConnsPerHost:    maxConns,
+		MaxConnsPerHost:        maxConns,
+		IdleConnTimeout:        idleConn,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		DisableCompression:     true,
+	}}
+}
+
+// Close drops the idle connections.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+// countedConn counts the bytes that were handed to it for sending, before they are sent.
+type countedConn struct {
+	net.Conn
+	written atomic.Int64
+}
+
+func (c *countedConn) Write(b []byte) (int, error) {
+	c.written.Add(int64(len(b)))
+	return c.Conn.Write(b)
+}
+
+// unreachedError: the member at Addr could not be asked. Nothing was sent.
+type unreachedError struct {
+	Addr string
+	Err  error
+}
+
+func (e *unreachedError) Error() string { return fmt.Sprintf("reach %s: %v", e.Addr, e.Err) }
+func (e *unreachedError) Unwrap() error { return e.Err }
+
+// lostError: the request, or a part of it, was sent to Addr and no whole answer came.
+type lostError struct {
+	Addr string
+	Err  error
+}
+
+func (e *lostError) Error() string { return fmt.Sprintf("answer of %s: %v", e.Addr, e.Err) }
+func (e *lostError) Unwrap() error { return e.Err }
+
+// answer is what another member said, whole.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// LocalStatus asks the member at addr for its own view. It implements ops.Asker.
+func (c *Client) LocalStatus(ctx context.Context, addr string) (api.LocalStatus, error) {
+	a, err := c.do(ctx, addr, http.MethodGet, &url.URL{Path: "/cluster/status/local"}, nil, nil)
+	if err != nil {
+		return api.LocalStatus{}, err
+	}
+	if a.status != http.StatusOK {
+		return api.LocalStatus{}, fmt.Errorf("local status of %s: HTTP %d", addr, a.status)
+	}
+	var s api.LocalStatus
+	if err := json.Unmarshal(a.body, &s); err != nil {
+		return api.LocalStatus{}, fmt.Errorf("local status of %s: %w", addr, err)
+	}
+	return s, nil
+}
+
+// forwarded are the headers of a request that travel along. Idempotency-Key must not be among them
+// while writes do not know it: net/http takes it as leave to send a POST twice.
+var forwarded = []string{"Authorization", "Content-Type"}
+
+// forward sends r with its body to the member of cluster at addr. It ends with the caller, whose connection
+// carries no deadline of its own, and after RequestTimeout at the latest. Errors: *unreachedError,
+// *lostError.
+func (c *Client) forward(cluster, addr string, r *http.Request, body []byte) (*answer, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), c.opts.RequestTimeout)
+	defer cancel()
+	header := http.Header{api.HeaderCluster: {cluster}} // at a stale address may live another one
+	for _, name := range forwarded {
+		if v := r.Header.Values(name); len(v) > 0 {
+			header[name] = v
+		}
+	}
+	return c.do(ctx, addr, r.Method, r.URL, header, body)
+}
+
+// do sends one marked request. Errors: *unreachedError, *lostError.
+func (c *Client) do(ctx context.Context, addr, method string, at *url.URL, header http.Header, body []byte) (*answer, error) {
+	var conn *countedConn
+	var before int64
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		// A connection carries one request at a time. GotConn comes again when net/http takes a fresh
+		// connection, which for a POST it does only if nothing was written to the first.
+		conn = info.Conn.(*countedConn)
+		before = conn.written.Load()
+	}})
+	u := url.URL{Scheme: "http", Host: addr, Path: at.Path, RawPath: at.RawPath, RawQuery: at.RawQuery}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, &unreachedError{Addr: addr, Err: err}
+	}
+	if header != nil {
+		req.Header = header
+	}
+	req.Header.Set(api.HeaderInternal, "1")
+	if len(c.opts.PeerKey) > 0 {
+		req.Header.Set(api.HeaderPeerKey, string(c.opts.PeerKey))
+	}
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		// After an error nothing writes any more: RoundTrip waited for the writer of the connection.
+		if conn == nil || conn.written.Load() == before {
+			return nil, &unreachedError{Addr: addr, Err: err}
+		}
+		return nil, &lostError{Addr: addr, Err: err}
+	}
+	defer resp.Body.Close()
+	whole, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
+	if err == nil && len(whole) > maxAnswerBytes {
+		err = fmt.Errorf("more than %d bytes", maxAnswerBytes)
+	}
+	if err != nil {
+		return nil, &lostError{Addr: addr, Err: err}
+	}
+	return &answer{status: resp.StatusCode, header: resp.Header, body: whole}, nil
+}

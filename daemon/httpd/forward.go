@@ -1,0 +1,114 @@
+package httpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/ops"
+	"github.com/tidaldb/tidal/daemon/replica"
+)
+
+// leaderPoll is how often a request that waits for a leader looks for one.
+const leaderPoll = 10 * time.Millisecond
+
+// onLeader runs a request on the leader: here, or by forwarding it once.
+//
+// What certainly had no effect is tried again, for LeaderWait: no leader is known, it cannot be
+// reached, or it answers that it does not lead. So an application sees an election as a slow write.
+// As soon as anything of a request was sent and no whole answer came, the answer is outcome_unknown.
+func (s *Server) onLeader(w http.ResponseWriter, r *request, h handler) error {
+	deadline := time.Now().Add(s.opts.LeaderWait)
+	var tried ops.Leader // did not take the request; the same view of it is not asked again
+	var refusal error    // why
+	for {
+		l, err := s.ops.Leader()
+		if err != nil {
+			return err
+		}
+		switch {
+		case l.Self:
+			err := h(w, r)
+			if _, moved := errors.AsType[*replica.NotLeaderError](err); !moved || r.marked {
+				return err
+			}
+			tried, refusal = l, noLeader(l)
+		case r.marked:
+			return &replica.NotLeaderError{Term: l.Term, Leader: l.ID}
+		case l.ID == 0:
+			refusal = noLeader(l)
+		case l == tried: // nothing new
+		case l.HTTPAddr == "":
+			refusal = api.NewProblem(api.CodeLeaderUnreached, fmt.Sprintf("the roster here does not know member %s, which leads term %d", l.ID, l.Term))
+		default:
+			a, err := s.client.forward(s.ops.Cluster().String(), l.HTTPAddr, r.Request, r.body)
+			s.metrics.forwarded(a, err)
+			if err == nil && a.status != http.StatusMisdirectedRequest {
+				relay(w, a)
+				return nil
+			}
+			tried = l
+			switch unreached, ok := errors.AsType[*unreachedError](err); {
+			case err == nil:
+				refusal = noLeader(l)
+			case ok:
+				refusal = leaderUnreached(l, unreached)
+			default:
+				return err
+			}
+		}
+		if !waitUntil(r.Context(), deadline, leaderPoll) {
+			return refusal
+		}
+	}
+}
+
+func noLeader(l ops.Leader) *api.Problem {
+	if l.ID == 0 {
+		return api.NewProblem(api.CodeNoLeader, fmt.Sprintf("no leader is known in term %d", l.Term))
+	}
+	return api.NewProblem(api.CodeNoLeader, fmt.Sprintf("%s led term %d and does not any more; no other leader is known", l.Name, l.Term))
+}
+
+func leaderUnreached(l ops.Leader, err *unreachedError) *api.Problem {
+	p := api.NewProblem(api.CodeLeaderUnreached, fmt.Sprintf("%s leads term %d and was not reached at %s: %v", l.Name, l.Term, err.Addr, err.Err))
+	p.Leader = l.Name
+	return p
+}
+
+// waitUntil pauses for d; it reports false when deadline has passed or the caller is gone.
+func waitUntil(ctx context.Context, deadline time.Time, d time.Duration) bool {
+	left := time.Until(deadline)
+	if left <= 0 {
+		return false
+	}
+	timer := time.NewTimer(min(d, left))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// relayed are the headers of an answer that are passed on as they came.
+var relayed = []string{
+	"Content-Type", "Retry-After",
+	api.HeaderMember, api.HeaderTerm, api.HeaderIndex,
+	api.HeaderAck, api.HeaderReplicatedTo, api.HeaderPending,
+}
+
+func relay(w http.ResponseWriter, a *answer) {
+	h := w.Header()
+	for _, name := range relayed {
+		if v := a.header[name]; len(v) > 0 {
+			h[name] = v
+		}
+	}
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body) // an error means that the caller is gone
+}

@@ -1,0 +1,118 @@
+package httpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/member"
+	"github.com/tidaldb/tidal/daemon/ops"
+	"github.com/tidaldb/tidal/daemon/replica"
+	"github.com/tidaldb/tidal/daemon/state"
+)
+
+// problem is the one place where errors become codes. What it does not know is internal: the caller
+// learns nothing of it, the log everything.
+func problem(err error) *api.Problem {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return p
+	}
+	detail := err.Error()
+	// Unknown first: its cause may be any of the others.
+	if _, ok := errors.AsType[*replica.UnknownOutcomeError](err); ok {
+		return api.NewProblem(api.CodeOutcomeUnknown, detail+"; it may still happen")
+	}
+	if _, ok := errors.AsType[*lostError](err); ok {
+		return api.NewProblem(api.CodeOutcomeUnknown, detail+"; the request may have been carried out")
+	}
+	if e, ok := errors.AsType[*unreachedError](err); ok {
+		return api.NewProblem(api.CodeLeaderUnreached, e.Error())
+	}
+	if e, ok := errors.AsType[*replica.NotLeaderError](err); ok {
+		return api.NewProblem(api.CodeNotLeader, e.Error())
+	}
+	if e, ok := errors.AsType[*replica.OverloadedError](err); ok {
+		p := api.NewProblem(api.CodeOverloaded, e.Error())
+		p.RetryAfterMS = e.RetryAfter.Milliseconds()
+		return p
+	}
+	if e, ok := errors.AsType[*replica.TooLargeError](err); ok {
+		return exceeds(api.NewProblem(api.CodeTooLarge, e.Error()), float64(e.Bytes), float64(e.Limit), "bytes")
+	}
+	if _, ok := errors.AsType[*replica.NotProposedError](err); ok {
+		return api.NewProblem(api.CodeNoQuorum, detail)
+	}
+	if _, ok := errors.AsType[*replica.FailedError](err); ok {
+		return api.NewProblem(api.CodeQuarantined, detail)
+	}
+	if _, ok := errors.AsType[*member.QuarantinedError](err); ok {
+		return api.NewProblem(api.CodeQuarantined, detail)
+	}
+	if e, ok := errors.AsType[*ops.FutureError](err); ok {
+		p := api.NewProblem(api.CodeBadRequest, e.Error())
+		p.Field = "ts"
+		return exceeds(p, float64(e.Ahead.Milliseconds()), float64(e.Limit.Milliseconds()), "ms")
+	}
+	if e, ok := errors.AsType[*ops.IndexTimeoutError](err); ok {
+		return exceeds(api.NewProblem(api.CodeIndexTimeout, e.Error()), float64(e.Applied), float64(e.Want), "index")
+	}
+	if _, ok := errors.AsType[*ops.ReadTimeoutError](err); ok {
+		return api.NewProblem(api.CodeReadTimeout, detail)
+	}
+	if _, ok := errors.AsType[*ops.NotFoundError](err); ok {
+		return api.NewProblem(api.CodeNotFound, detail)
+	}
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return bodyTooLarge(e.Limit)
+	}
+	switch {
+	case errors.Is(err, replica.ErrLost):
+		return api.NewProblem(api.CodeWriteLost, detail)
+	case errors.Is(err, member.ErrNotBorn), errors.Is(err, member.ErrNoGroup), errors.Is(err, replica.ErrClosed), errors.Is(err, state.ErrClosed), errors.Is(err, errStopping):
+		return api.NewProblem(api.CodeNotReady, detail)
+	case errors.Is(err, context.Canceled):
+		return api.NewProblem(api.CodeReadTimeout, "the caller went away")
+	}
+	return api.NewProblem(api.CodeInternal, "the member could not carry this out; its log has the details")
+}
+
+// badField refuses a request for one field, named as the caller wrote it.
+func badField(field, format string, args ...any) *api.Problem {
+	p := api.NewProblem(api.CodeBadRequest, fmt.Sprintf(format, args...))
+	if p.Field = field; field != "" {
+		p.Detail = field + ": " + p.Detail
+	}
+	return p
+}
+
+// exceeds adds the number that a rule refused, and the rule's.
+func exceeds(p *api.Problem, measured, threshold float64, unit string) *api.Problem {
+	p.Measured, p.Threshold, p.Unit = &measured, &threshold, unit
+	return p
+}
+
+func bodyTooLarge(limit int64) *api.Problem {
+	p := api.NewProblem(api.CodeTooLarge, fmt.Sprintf("the body is larger than %d bytes", limit))
+	threshold := float64(limit)
+	p.Threshold, p.Unit = &threshold, "bytes"
+	return p
+}
+
+// quoted repeats what a caller sent, shortened, in quotation marks.
+func quoted(s string) string { return strconv.Quote(bounded([]byte(s))) }
+
+func writeProblem(w http.ResponseWriter, p *api.Problem) {
+	h := w.Header()
+	if p.RetryAfterMS > 0 {
+		seconds := (time.Duration(p.RetryAfterMS)*time.Millisecond + time.Second - 1) / time.Second
+		h.Set("Retry-After", strconv.Itoa(int(seconds)))
+	}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	writeAs(w, p.Status, api.ProblemType, p)
+}

@@ -1,0 +1,326 @@
+package ops
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
+)
+
+const (
+	// contactLost is how long a member may go without word from a leader before its row says that it
+	// is cut off.
+	contactLost = 5 * time.Second
+
+	// behindEvents is how many entries a member may lack and still count as caught up.
+	behindEvents = 1024
+)
+
+// The reasons of a verdict, worst first. Those before reasonDegraded make it critical.
+const (
+	reasonNoLeader    = "no_leader"
+	reasonNoQuorum    = "no_quorum"
+	reasonQuarantined = "member_quarantined"
+	reasonUnreachable = "member_unreachable"
+	reasonPartitioned = "member_partitioned"
+	reasonDisagree    = "leaders_disagree"
+	reasonNotReady    = "member_not_ready"
+	reasonBehind      = "member_behind"
+)
+
+// row is what one member was asked and what it said.
+type row struct {
+	member api.Member       // as the roster has it or, before birth, the topology file: then without an id
+	answer *api.LocalStatus // nil: it did not answer
+	err    *api.RowError    // why it did not
+	took   time.Duration
+}
+
+// group returns the positions of the replicated surface, or nil where the row has none.
+func (r *row) group() *api.GroupStatus {
+	if r.answer == nil {
+		return nil
+	}
+	for i := range r.answer.Groups {
+		if g := &r.answer.Groups[i]; g.Group == surface.String() {
+			return g
+		}
+	}
+	return nil
+}
+
+func (r *row) quarantined() bool {
+	g := r.group()
+	return g != nil && g.Quarantine != nil
+}
+
+// cutOff reports whether a member that answers has had no contact with a leader for too long. While
+// the cluster is being born nobody has, and nobody is cut off.
+func (r *row) cutOff() bool {
+	g := r.group()
+	switch {
+	case g == nil || g.Quarantine != nil:
+		return false
+	case g.LeaderAgeMS == nil: // never heard one since it started
+		return r.answer.UptimeMS > contactLost.Milliseconds()
+	}
+	return *g.LeaderAgeMS > contactLost.Milliseconds()
+}
+
+// view is what the answers say together.
+type view struct {
+	rows   []row
+	leader string // id; empty: nobody names one
+	term   uint64
+	born   bool // some member has the group
+	// last is the leader's last index, nil where none was ever heard; lastAge is its age in
+	// milliseconds, nil where the leader itself told it.
+	last    *uint64
+	lastAge *int64
+}
+
+// aggregate merges the answers into one status, as observer tells it at now. Two observers with the
+// same answers differ in nothing but Observer, At and TookMS.
+func aggregate(observer string, rows []row, now time.Time) api.Status {
+	v := newView(rows)
+	s := api.Status{
+		Term:        v.term,
+		RelayLogLen: v.last, RelayLogAgeMS: v.lastAge,
+		Observer: observer, Consistent: true, At: now.UTC(),
+		Regions: make([]api.Region, 0, len(rows)),
+	}
+	if v.leader != "" {
+		name := v.nameOf(v.leader)
+		s.Leader = &name
+	}
+	for i := range rows {
+		if r := &rows[i]; r.answer != nil && s.ClusterID == "" {
+			s.ClusterID = r.answer.ClusterID
+		}
+		s.Regions = append(s.Regions, v.region(&rows[i]))
+	}
+	if views := v.views(); len(views) > 1 {
+		s.Consistent, s.Views = false, views
+	}
+	q := v.quorum()
+	s.Quorum = api.Quorum{Voters: q.Voters, Up: q.Up, Needed: q.Needed, Spare: q.Spare}
+	s.Health = v.health(q, s.Consistent, s.Regions)
+	return s
+}
+
+func newView(rows []row) view {
+	v := view{rows: rows}
+	var newest uint64 // the newest term that anybody is in
+	for i := range rows {
+		g := rows[i].group()
+		if g == nil {
+			continue
+		}
+		v.born = true
+		newest = max(newest, g.Term)
+		if g.Leader != nil && (v.leader == "" || g.Term > v.term) {
+			v.leader, v.term = *g.Leader, g.Term
+		}
+	}
+	if v.leader == "" {
+		v.term = newest
+	}
+	v.last, v.lastAge = v.relayLog()
+	return v
+}
+
+// relayLog returns the leader's last index. When the leader did not answer, it is the newest that
+// any answering member heard: indexes of one leader only grow, so the largest.
+func (v *view) relayLog() (last *uint64, age *int64) {
+	for i := range v.rows {
+		g := v.rows[i].group()
+		switch {
+		case g == nil:
+		case g.State == "leader" && v.rows[i].member.ID == v.leader:
+			return &g.LastIndex, nil
+		case g.LeaderLast == nil:
+		case last == nil || *g.LeaderLast > *last || *g.LeaderLast == *last && older(age, g.LeaderAgeMS):
+			last, age = g.LeaderLast, g.LeaderAgeMS
+		}
+	}
+	return last, age
+}
+
+// older reports whether a is older than b; an unknown age is the oldest.
+func older(a, b *int64) bool { return b != nil && (a == nil || *a > *b) }
+
+func (v *view) nameOf(id string) string {
+	for i := range v.rows {
+		if v.rows[i].member.ID == id {
+			return v.rows[i].member.Name
+		}
+	}
+	return id // a leader that this roster does not know: its number is all there is
+}
+
+// views returns one entry a leader that is named, newest term first, and last those that name none.
+// Members that name none do not disagree: without a second leader there is one view.
+func (v *view) views() []api.View {
+	sides := map[string]*api.View{}
+	var silent api.View
+	for i := range v.rows {
+		g, name := v.rows[i].group(), v.rows[i].member.Name
+		switch {
+		case g == nil:
+		case g.Leader == nil:
+			silent.Term = max(silent.Term, g.Term)
+			silent.Members = append(silent.Members, name)
+		default:
+			side, ok := sides[*g.Leader]
+			if !ok {
+				leader := v.nameOf(*g.Leader)
+				side = &api.View{Leader: &leader}
+				sides[*g.Leader] = side
+			}
+			side.Term = max(side.Term, g.Term)
+			side.Members = append(side.Members, name)
+		}
+	}
+	if len(sides) < 2 {
+		return nil
+	}
+	out := make([]api.View, 0, len(sides)+1)
+	for _, side := range sides {
+		out = append(out, *side)
+	}
+	slices.SortFunc(out, func(a, b api.View) int {
+		return cmp.Or(cmp.Compare(b.Term, a.Term), cmp.Compare(*a.Leader, *b.Leader))
+	})
+	if len(silent.Members) > 0 {
+		out = append(out, silent)
+	}
+	return out
+}
+
+// region makes the row of one member. What it does not know is null, but for the three legacy
+// numbers, which state the worst case.
+func (v *view) region(r *row) api.Region {
+	m := &r.member
+	out := api.Region{
+		Name: m.Name, ID: m.ID, Role: m.Role, GRPCAddr: m.GRPCAddr, HTTPAddr: m.HTTPAddr,
+		IsLeader:    v.leader != "" && m.ID == v.leader,
+		LagEvents:   v.last,
+		Partitioned: true,
+		Error:       r.err,
+	}
+	if r.answer == nil {
+		return out
+	}
+	a := r.answer
+	took := r.took.Milliseconds()
+	out.Reachable, out.Partitioned = true, r.cutOff()
+	out.Ready, out.Version, out.BootEpoch = &a.Ready, &a.Version, &a.BootEpoch
+	out.Incarnation, out.UptimeMS, out.Capabilities = &a.Incarnation, &a.UptimeMS, a.Capabilities
+	out.TookMS = &took
+	g := r.group()
+	if g == nil {
+		return out
+	}
+	out.Quarantine = g.Quarantine
+	if g.State == stateClosed {
+		return out // its positions are not known, its lag stays the worst case
+	}
+	out.AppliedEvents = g.AppliedIndex
+	out.Term, out.AgeMS = &g.Term, g.LeaderAgeMS
+	out.LastIndex, out.DurableIndex = &g.LastIndex, &g.DurableIndex
+	out.CommitIndex, out.AppliedIndex = &g.CommitIndex, &g.AppliedIndex
+	if v.last != nil {
+		lag := *v.last - min(*v.last, g.AppliedIndex)
+		out.LagEvents = &lag
+	}
+	return out
+}
+
+// quorum counts the voters that can take part. A member that answers over HTTP but is cut off from
+// a leader that others have does not; while the cluster is being born, answering is enough.
+func (v *view) quorum() membership.Quorum {
+	conf := &pb.ConfState{} // by position: before birth there are no ids
+	for i := range v.rows {
+		if v.rows[i].member.Role == api.RoleVoter {
+			conf.Voters = append(conf.Voters, uint64(i)+1)
+		}
+	}
+	return membership.QuorumOf(conf, func(pos ident.MemberID) bool {
+		r := &v.rows[pos-1]
+		if !v.born {
+			return r.answer != nil
+		}
+		return r.group() != nil && !r.quarantined() && !(v.leader != "" && r.cutOff())
+	})
+}
+
+// health is the verdict: critical when nothing can be written, degraded when something is lost that
+// redundancy still covers, unknown when nobody answered.
+func (v *view) health(q membership.Quorum, consistent bool, regions []api.Region) api.Health {
+	h := api.Health{Level: api.HealthOK, Reasons: []api.Reason{}}
+	if !slices.ContainsFunc(v.rows, func(r row) bool { return r.answer != nil }) {
+		h.Level = api.HealthUnknown
+		return h
+	}
+	find := func(level string, reason api.Reason) {
+		h.Reasons = append(h.Reasons, reason)
+		if h.Level != api.HealthCritical {
+			h.Level = level
+		}
+	}
+	if v.leader == "" {
+		detail := "no member that answers knows a leader"
+		if !v.born {
+			detail = "the cluster is not born yet"
+		}
+		find(api.HealthCritical, api.Reason{Code: reasonNoLeader, Detail: detail})
+	}
+	if !q.Reached() {
+		find(api.HealthCritical, api.Reason{Code: reasonNoQuorum, Detail: fmt.Sprintf("%d of %d voters are up, %d are needed", q.Up, q.Voters, q.Needed)})
+	}
+	members := func(code string, finding func(*api.Region) (detail string, found bool)) {
+		for i := range regions {
+			if detail, found := finding(&regions[i]); found {
+				find(api.HealthDegraded, api.Reason{Code: code, Member: regions[i].Name, Detail: detail})
+			}
+		}
+	}
+	members(reasonQuarantined, func(r *api.Region) (string, bool) {
+		if r.Quarantine == nil {
+			return "", false
+		}
+		return r.Quarantine.Cause, true
+	})
+	members(reasonUnreachable, func(r *api.Region) (string, bool) {
+		if r.Reachable {
+			return "", false
+		}
+		if r.Error == nil {
+			return "", true
+		}
+		return r.Error.Code, true
+	})
+	members(reasonPartitioned, func(r *api.Region) (string, bool) {
+		return "no contact with a leader for more than " + contactLost.String(), r.Reachable && r.Partitioned
+	})
+	if !consistent {
+		find(api.HealthDegraded, api.Reason{Code: reasonDisagree, Detail: "members that answer name different leaders"})
+	}
+	members(reasonNotReady, func(r *api.Region) (string, bool) {
+		return "", r.Ready != nil && !*r.Ready && r.Quarantine == nil
+	})
+	members(reasonBehind, func(r *api.Region) (string, bool) {
+		if r.AppliedIndex == nil || r.LagEvents == nil || *r.LagEvents <= behindEvents {
+			return "", false
+		}
+		return strconv.FormatUint(*r.LagEvents, 10) + " entries behind", true
+	})
+	return h
+}

@@ -1,0 +1,171 @@
+// Package ops has one method for every verb of the cluster: its preconditions, what it does, its
+// result. It knows no HTTP; httpd decodes requests into these calls and encodes what they return.
+//
+// What it promises: no method outlives its deadline; a write's error says whether anything happened;
+// a read says which applied index it reflects; the status of the cluster has a row for every member
+// of the roster whether or not it answers, and is merged by one pure function (aggregate).
+//
+// Callers: httpd, daemon (wiring). It reaches the engine through the interfaces below, which
+// *member.Member and *replica.Replica implement, and other members through Asker.
+package ops
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/member"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/replica"
+	"github.com/tidaldb/tidal/daemon/state"
+)
+
+// surface is the group that holds the replicated surface and the roster.
+const surface ident.GroupID = 0
+
+// Member is this member. *member.Member implements it.
+type Member interface {
+	Status() member.Status         // never blocks
+	Roster() membership.Roster     // zero before birth
+	Declared() []membership.Member // the topology file: names and addresses, no ids
+}
+
+// Replica is one open replica. *replica.Replica implements it.
+type Replica interface {
+	Write(ctx context.Context, write []byte) (replica.Result, error)
+	ReadIndex(ctx context.Context) (uint64, error)
+	WaitApplied(ctx context.Context, index uint64) error
+	View() *state.View
+	Status() replica.Status // never blocks
+}
+
+// Asker asks the member that listens for HTTP at addr for its own view of itself.
+type Asker interface {
+	LocalStatus(ctx context.Context, addr string) (api.LocalStatus, error)
+}
+
+// Options configures New. A duration of 0 means its default.
+type Options struct {
+	Member Member // required
+	// Replica returns the open replica of a group: (*member.Member).Replica behind an interface.
+	// Required.
+	Replica func(ident.GroupID) (Replica, error)
+	Asker   Asker // required
+
+	// QuorumTimeout is how long a write may wait for its majority and a read for its index. 3 s.
+	QuorumTimeout time.Duration
+	// StatusTimeout is how long Status waits for the other members, all at once. 500 ms.
+	StatusTimeout time.Duration
+	// MaxDrift is how far ahead of this member's clock the time of a signal may be. 500 ms.
+	MaxDrift time.Duration
+
+	Now func() time.Time // wall time, where it becomes data; nil: time.Now
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Member == nil || o.Replica == nil || o.Asker == nil {
+		return o, errors.New("ops: Member, Replica and Asker are required")
+	}
+	if o.QuorumTimeout == 0 {
+		o.QuorumTimeout = 3 * time.Second
+	}
+	if o.StatusTimeout == 0 {
+		o.StatusTimeout = 500 * time.Millisecond
+	}
+	if o.MaxDrift == 0 {
+		o.MaxDrift = 500 * time.Millisecond
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o, nil
+}
+
+// Ops carries out the verbs on one member. It is safe for concurrent use and holds nothing that
+// must be closed.
+type Ops struct {
+	opts Options
+	name string // of this member, for ever
+
+	// cluster is nil until the cluster is known to be born.
+	cluster atomic.Pointer[ident.ClusterID]
+}
+
+// New makes the verbs of a member.
+func New(opts Options) (*Ops, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Ops{opts: opts, name: opts.Member.Status().Name}, nil
+}
+
+// Position says who answers and what its state reflects.
+type Position struct {
+	Member  string
+	Term    uint64 // 0 before birth, or where the replica is closed
+	Applied uint64
+}
+
+// Position returns where this member stands.
+func (o *Ops) Position() Position {
+	p := Position{Member: o.name}
+	if r, err := o.opts.Replica(surface); err == nil {
+		s := r.Status()
+		p.Term, p.Applied = s.Term, s.Applied
+	}
+	return p
+}
+
+// Leader is who takes writes, as this member knows it.
+type Leader struct {
+	ID       ident.MemberID // 0: nobody is known to lead
+	Term     uint64
+	Self     bool
+	Name     string // empty while the roster does not know the id
+	HTTPAddr string
+}
+
+// Leader returns who takes writes, or why this member cannot know: its cluster is not born, or its
+// replica is closed.
+func (o *Ops) Leader() (Leader, error) {
+	r, err := o.opts.Replica(surface)
+	if err != nil {
+		return Leader{}, err
+	}
+	s := r.Status()
+	l := Leader{ID: s.Leader, Term: s.Term, Self: isLeader(s)}
+	if l.ID == 0 || l.Self {
+		return l, nil
+	}
+	if m, ok := o.opts.Member.Roster().Member(l.ID); ok {
+		l.Name, l.HTTPAddr = m.Name, o.httpAddr(m)
+	}
+	return l, nil
+}
+
+// Cluster returns the id of the cluster this member belongs to; zero before birth.
+func (o *Ops) Cluster() ident.ClusterID {
+	if c := o.cluster.Load(); c != nil {
+		return *c
+	}
+	c := o.opts.Member.Status().Cluster
+	if !c.IsZero() { // from now on for ever
+		o.cluster.Store(&c)
+	}
+	return c
+}
+
+// httpAddr is where m is asked. A declared member is where the topology file says, as for peers:
+// the file is how an operator moves a cluster to other addresses.
+func (o *Ops) httpAddr(m membership.Member) string {
+	for _, d := range o.opts.Member.Declared() {
+		if d.Name == m.Name {
+			return d.HTTPAddr
+		}
+	}
+	return m.HTTPAddr
+}

@@ -1,0 +1,84 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/tidaldb/tidal/daemon/api"
+)
+
+// Status asks every member of the roster for its own view, all at once, and merges the answers. It
+// returns after StatusTimeout at the latest, with a row for every member. It works on any member,
+// with or without a leader.
+func (o *Ops) Status(ctx context.Context) api.Status {
+	ctx, cancel := context.WithTimeout(ctx, o.opts.StatusTimeout)
+	defer cancel()
+	local := o.LocalStatus()
+	rows := o.rows()
+	var asked sync.WaitGroup
+	for i := range rows {
+		r := &rows[i]
+		if r.member.Name == o.name {
+			r.answer = &local
+			continue
+		}
+		asked.Go(func() { o.ask(ctx, local.ClusterID, r) })
+	}
+	asked.Wait()
+	return aggregate(o.name, rows, o.opts.Now())
+}
+
+// rows returns who is to be asked, where: the roster or, before birth, the topology file.
+func (o *Ops) rows() []row {
+	r := o.opts.Member.Roster()
+	members := roster(r).Members
+	if r.Version == 0 {
+		members = declared(o.opts.Member.Declared())
+	}
+	rows := make([]row, len(members))
+	for i := range members {
+		rows[i].member = members[i]
+		if r.Version != 0 {
+			rows[i].member.HTTPAddr = o.httpAddr(r.Members[i])
+		}
+	}
+	return rows
+}
+
+// ask fills r with the answer, or with why there is none.
+func (o *Ops) ask(ctx context.Context, cluster string, r *row) {
+	start := time.Now()
+	answer, err := o.opts.Asker.LocalStatus(ctx, r.member.HTTPAddr)
+	r.took = time.Since(start)
+	switch {
+	case err != nil:
+		r.err = rowError(err)
+	case answer.Name != r.member.Name:
+		r.err = &api.RowError{Code: "wrong_member", Detail: fmt.Sprintf("%q answers at %s", answer.Name, r.member.HTTPAddr)}
+	case answer.ClusterID != cluster && answer.ClusterID != "" && cluster != "":
+		r.err = &api.RowError{Code: "wrong_member", Detail: fmt.Sprintf("a member of cluster %s answers at %s", answer.ClusterID, r.member.HTTPAddr)}
+	default:
+		r.answer = &answer
+	}
+}
+
+// rowError sorts a transport error into the few codes of a row.
+func rowError(err error) *api.RowError {
+	code := "error"
+	var dns *net.DNSError
+	var netErr net.Error
+	switch {
+	case errors.As(err, &dns) && !dns.IsTimeout:
+		code = "unresolved"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		code = "refused"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
+		code = "timeout"
+	}
+	return &api.RowError{Code: code, Detail: err.Error()}
+}
