@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/ident"
 )
 
@@ -92,22 +93,32 @@ type UnknownOutcomeError struct {
 func (e *UnknownOutcomeError) Error() string { return fmt.Sprintf("outcome unknown: %v", e.Cause) }
 func (e *UnknownOutcomeError) Unwrap() error { return e.Cause }
 
-// Part is what a replica cannot go on without.
-type Part string
+// Stage is where a replica failed.
+type Stage string
 
-// The parts.
+// The stages. After the first two the log is not to be trusted before it is opened again.
 const (
-	PartLog     Part = "log"     // the log or the votes beside it: not to be trusted before it is opened again
-	PartState   Part = "state"   // the state store or applying to it; the log is sound
-	PartMachine Part = "machine" // an assertion about the replica's own reasoning
+	StageLog     Stage = "log"     // appending to the log
+	StageVotes   Stage = "votes"   // recording a term or a vote
+	StageState   Stage = "state"   // applying, flushing, the store's background work; the log is sound
+	StageMachine Stage = "machine" // an assertion about the replica's own reasoning
 )
 
 // FailedError is why a replica failed closed. On its own, as the answer to a request, it means that
 // nothing happened. It is final: only a newly opened replica participates again.
 type FailedError struct {
-	Part Part
-	Err  error
+	Stage Stage
+	Err   error
 }
 
-func (e *FailedError) Error() string { return fmt.Sprintf("replica failed: %s: %v", e.Part, e.Err) }
+func (e *FailedError) Error() string { return fmt.Sprintf("replica failed: %s: %v", e.Stage, e.Err) }
 func (e *FailedError) Unwrap() error { return e.Err }
+
+// VotesBehindError refuses to open a replica whose votes are older than its log. Votes are written
+// first, so these are an old copy, and opening with them could vote twice in one term.
+type VotesBehindError struct{ Log, Votes datadir.Vote }
+
+func (e *VotesBehindError) Error() string {
+	return fmt.Sprintf("the log says term %d, vote %d; the votes say term %d, vote %d: they are an old copy",
+		e.Log.Term, e.Log.Vote, e.Votes.Term, e.Votes.Vote)
+}

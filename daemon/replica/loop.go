@@ -36,6 +36,9 @@ type loop struct {
 	// applying is the run that is being handed back: its outcomes go to the writes in it.
 	applying *run
 
+	// durable is the last entry that was reported durable.
+	durable ident.EntryID
+
 	// reported counts the frames handed back to the machine.
 	reported uint64
 
@@ -122,8 +125,11 @@ func (r *Replica) handle(e any) {
 func (r *Replica) frameDurable(f *consensus.Append) {
 	r.loop.reported++
 	if synced := r.synced.Load(); f.Sync() && r.loop.reported > synced {
-		r.fail(PartMachine, fmt.Errorf("frame %d was reported durable, a sync covers %d", r.loop.reported, synced))
+		r.fail(StageMachine, fmt.Errorf("frame %d was reported durable, a sync covers %d", r.loop.reported, synced))
 		return
+	}
+	if n := len(f.Entries); n > 0 {
+		r.loop.durable = ident.EntryID{Term: f.Entries[n-1].GetTerm(), Index: f.Entries[n-1].GetIndex()}
 	}
 	r.step(consensus.Input{Appended: f})
 }
@@ -136,7 +142,7 @@ func (r *Replica) step(in consensus.Input) {
 	}
 	fx := r.loop.machine.Step(in)
 	if fx.Fatal != nil {
-		r.fail(PartMachine, fx.Fatal)
+		r.fail(StageMachine, fx.Fatal)
 		return
 	}
 	if len(fx.Append) > 0 {
@@ -270,7 +276,7 @@ func (r *Replica) answer(a consensus.Answer) {
 	default:
 		outcomes := l.applying.outcomes(a.ID.Index)
 		if len(outcomes) != len(b.writes) {
-			r.fail(PartMachine, fmt.Errorf("entry %s of %d writes has %d outcomes", a.ID, len(b.writes), len(outcomes)))
+			r.fail(StageMachine, fmt.Errorf("entry %s of %d writes has %d outcomes", a.ID, len(b.writes), len(outcomes)))
 			b.settle(&UnknownOutcomeError{Cause: r.cause()})
 			return
 		}
@@ -328,7 +334,12 @@ func (r *Replica) startReads() {
 
 // publish makes the present Status visible.
 func (r *Replica) publish() {
-	s := &Status{Status: r.loop.machine.Status(), LeaderLast: r.loop.leaderLast, LeaderHeard: r.loop.leaderHeard}
+	s := &Status{
+		Status:      r.loop.machine.Status(),
+		DurableTerm: r.loop.durable.Term,
+		LeaderLast:  r.loop.leaderLast,
+		LeaderHeard: r.loop.leaderHeard,
+	}
 	if r.role.Load() == nil {
 		r.role.Store(&s.Role)
 	}
@@ -353,6 +364,8 @@ func (r *Replica) Status() Status {
 type Status struct {
 	// Status is the machine's. Applied can be ahead of Commit for a moment: state is asked last.
 	consensus.Status
+
+	DurableTerm uint64 // of entry Durable
 
 	// LeaderLast is the highest index that the present leader is known to have, from its own words:
 	// its last index on the leader, at least the commit index of the last append elsewhere. 0: not

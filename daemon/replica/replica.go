@@ -84,7 +84,7 @@ type Observer struct {
 	OnApplied func([]command.Applied) // in log order, when a View shows it
 	OnReseed  func(consensus.Reseed)  // the leader has compacted what this replica needs
 	OnStage   func([]ident.MemberID)  // peers that need an artifact; each ends with SnapDone
-	OnFail    func(*FailedError)      // once, when the replica fails closed
+	OnFail    func(error)             // a *FailedError, once
 }
 
 // Limits bounds what a replica holds. 0 means the default.
@@ -196,13 +196,14 @@ type Replica struct {
 }
 
 // Open checks that log, votes and state belong together and makes the replica, which does nothing
-// before Start. It fails with a *consensus.BootError or a *FailedError.
+// before Start. It fails with a *consensus.BootError or a *VotesBehindError where they do not.
 func Open(opts Options) (*Replica, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	hs, vote, err := mergeVote(opts.Recovered.HardState, opts.Votes.Vote(opts.Group))
+	vote := opts.Votes.Vote(opts.Group)
+	hs, err := withVote(opts.Recovered.HardState, vote)
 	if err != nil {
 		return nil, fmt.Errorf("open replica of group %s: %w", opts.Group, err)
 	}
@@ -243,7 +244,7 @@ func Open(opts Options) (*Replica, error) {
 	r.writes.New = func() any { return &write{done: make(chan struct{}, 1)} }
 	r.applied.mu.index = pos.Applied.Index
 	r.applied.mu.waiting = map[*applyWaiter]struct{}{}
-	r.loop = loop{machine: machine, pending: map[consensus.Token]*batch{}}
+	r.loop = loop{machine: machine, durable: opts.Recovered.Last, pending: map[consensus.Token]*batch{}}
 	if err := r.loop.recoverClock(opts.Log); err != nil {
 		return nil, fmt.Errorf("open replica of group %s: %w", opts.Group, err)
 	}
@@ -271,17 +272,17 @@ func (r *Replica) Close() error {
 
 // Fail fails the replica closed because of err, an error of its state that was seen outside of it:
 // a write of the store's background work. Only the first failure counts.
-func (r *Replica) Fail(err error) { r.fail(PartState, err) }
+func (r *Replica) Fail(err error) { r.fail(StageState, err) }
 
 // fail stops the replica; only the first call counts.
-func (r *Replica) fail(part Part, err error) {
-	f := &FailedError{Part: part, Err: err}
+func (r *Replica) fail(stage Stage, err error) {
+	f := &FailedError{Stage: stage, Err: err}
 	if !r.failed.CompareAndSwap(nil, f) {
 		return
 	}
 	r.halt()
 	r.logger.Error("replica failed closed",
-		slog.Any("group", r.opts.Group), slog.String("part", string(part)), slog.Any("err", err))
+		slog.Any("group", r.opts.Group), slog.String("stage", string(stage)), slog.Any("err", err))
 	if r.opts.Observe.OnFail != nil {
 		r.opts.Observe.OnFail(f)
 	}
@@ -490,19 +491,12 @@ const maxUnstamped = 64
 // View returns a consistent view of state. The caller closes it.
 func (r *Replica) View() *state.View { return r.opts.State.NewView() }
 
-// mergeVote returns the hard state to open with: the newer of what the log and the votes say. The
-// votes are written first, so they are ahead after a crash between the two, and alone after the log
-// was replaced; a log can be ahead at birth only.
-func mergeVote(hs *pb.HardState, v datadir.Vote) (*pb.HardState, datadir.Vote, error) {
+// withVote returns the log's hard state with the term and vote of the votes, which are written first
+// and so never behind: ahead after a crash between the two, and after the log was replaced.
+func withVote(hs *pb.HardState, v datadir.Vote) (*pb.HardState, error) {
 	log := datadir.Vote{Term: hs.GetTerm(), Vote: hs.GetVote()}
-	switch {
-	case v == log:
-	case v.Term > log.Term, v.Term == log.Term && log.Vote == 0:
-	case v.Term < log.Term, v.Vote == 0:
-		v = log
-	default:
-		return nil, v, &FailedError{Part: PartLog, Err: fmt.Errorf(
-			"in term %d the log says a vote for member %d, the votes say %d", v.Term, log.Vote, v.Vote)}
+	if v.Term < log.Term || v.Term == log.Term && log.Vote != 0 && v.Vote != log.Vote {
+		return nil, &VotesBehindError{Log: log, Votes: v}
 	}
-	return &pb.HardState{Term: new(v.Term), Vote: new(v.Vote), Commit: new(hs.GetCommit())}, v, nil
+	return &pb.HardState{Term: new(v.Term), Vote: new(v.Vote), Commit: new(hs.GetCommit())}, nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/tidaldb/tidal/daemon/wal"
 )
 
-// work calls do for every token in wake until the replica stops or do fails.
-func (r *Replica) work(wake <-chan struct{}, part Part, do func() error) {
+// work calls do for every token in wake until the replica stops or do fails, and says where.
+func (r *Replica) work(wake <-chan struct{}, do func() (Stage, error)) {
 	for {
 		select {
 		case <-r.stop:
@@ -25,8 +25,8 @@ func (r *Replica) work(wake <-chan struct{}, part Part, do func() error) {
 		if r.stopped() {
 			return
 		}
-		if err := do(); err != nil {
-			r.fail(part, err)
+		if stage, err := do(); err != nil {
+			r.fail(stage, err)
 			return
 		}
 	}
@@ -39,17 +39,17 @@ type appendDesk struct {
 	count  uint64       // frames written
 }
 
-func (r *Replica) runAppend() { r.work(r.appends.wake, PartLog, r.appendQueued) }
+func (r *Replica) runAppend() { r.work(r.appends.wake, r.appendQueued) }
 
 // appendQueued is group commit: whatever queued up during the last sync becomes one write and at
 // most one sync, and is handed back only then. The votes are older than the log: the newest of the
 // queued votes is durable before any of the frames, so no crash leaves a vote in the log that the
 // votes do not know.
-func (r *Replica) appendQueued() error {
+func (r *Replica) appendQueued() (Stage, error) {
 	d := &r.append
 	queued := r.appends.take(nil) // the loop keeps it
 	if len(queued) == 0 {
-		return nil
+		return "", nil
 	}
 	sync, vote := false, d.vote
 	for _, a := range queued {
@@ -59,12 +59,12 @@ func (r *Replica) appendQueued() error {
 	}
 	if vote != d.vote {
 		if err := r.opts.Votes.SetVote(r.opts.Group, vote); err != nil {
-			return fmt.Errorf("record vote for member %d in term %d: %w", vote.Vote, vote.Term, err)
+			return StageVotes, fmt.Errorf("record vote for member %d in term %d: %w", vote.Vote, vote.Term, err)
 		}
 		d.vote = vote
 	}
 	if err := r.opts.Log.Append(d.frames, sync); err != nil {
-		return fmt.Errorf("append %d frames: %w", len(d.frames), err)
+		return StageLog, fmt.Errorf("append %d frames: %w", len(d.frames), err)
 	}
 	clear(d.frames)
 	d.frames = d.frames[:0]
@@ -72,7 +72,7 @@ func (r *Replica) appendQueued() error {
 		r.synced.Store(d.count)
 	}
 	r.inbox.put(appendReport(queued))
-	return nil
+	return "", nil
 }
 
 // applyDesk is what the apply worker owns.
@@ -86,14 +86,14 @@ type run struct {
 	state *apply.Run
 }
 
-func (r *Replica) runApply() { r.work(r.applies.wake, PartState, r.applyQueued) }
+func (r *Replica) runApply() { r.work(r.applies.wake, r.applyQueued) }
 
 // applyQueued puts everything queued into state as one batch: at most Limits.Consensus.ApplyBytes,
 // because the machine hands out no more before some came back.
-func (r *Replica) applyQueued() error {
+func (r *Replica) applyQueued() (Stage, error) {
 	queued := r.applies.take(nil)
 	if len(queued) == 0 {
-		return nil
+		return "", nil
 	}
 	start := time.Now()
 	runs := make(applyReport, len(queued))
@@ -104,7 +104,7 @@ func (r *Replica) applyQueued() error {
 	}
 	first, last := runs[0].first(), runs[len(runs)-1].last()
 	if err := r.opts.Apply.Apply(states); err != nil {
-		return fmt.Errorf("apply entries %d to %d: %w", first, last, err)
+		return StageState, fmt.Errorf("apply entries %d to %d: %w", first, last, err)
 	}
 	for _, x := range runs {
 		for _, c := range x.state.Conf {
@@ -123,7 +123,7 @@ func (r *Replica) applyQueued() error {
 		r.apply.unflushed = 0
 		poke(r.flush)
 	}
-	return nil
+	return "", nil
 }
 
 func (x *run) last() uint64 { return x.apply.Entries[len(x.apply.Entries)-1].GetIndex() }
@@ -191,7 +191,7 @@ func (r *Replica) runFlush() {
 			continue
 		}
 		if _, err := r.opts.State.Flush(); err != nil {
-			r.fail(PartState, fmt.Errorf("flush state: %w", err))
+			r.fail(StageState, fmt.Errorf("flush state: %w", err))
 			return
 		}
 	}
