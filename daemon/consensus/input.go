@@ -47,7 +47,7 @@ type Ack uint8
 
 const (
 	AckQuorum Ack = iota // answered when committed and applied here
-	AckLeader            // answered when durable here; may be lost with the leader
+	AckLeader            // answered when durable on the leader it was proposed to; may be lost with it
 )
 
 // Append is one frame for the log: entries and the whole HardState, together or not at all. Entries

@@ -321,7 +321,8 @@ func (m *Machine) receive(msg *pb.Message) error {
 			return &LostEntriesError{Leader: ident.MemberID(msg.GetFrom()), Last: m.last, Acknowledged: msg.GetCommit()}
 		}
 	case pb.MsgAppResp:
-		if msg.GetTerm() == m.role.Term && !msg.GetReject() && msg.GetIndex() > m.last {
+		leads := m.role.State == raft.StateLeader && m.role.Term == msg.GetTerm()
+		if leads && !msg.GetReject() && msg.GetIndex() > m.last {
 			refuse(fmt.Sprintf("acknowledges %d, the leader's log ends at %d", msg.GetIndex(), m.last))
 			return nil
 		}
@@ -381,7 +382,9 @@ func (m *Machine) appended(a *Append) error {
 	if err := m.tail.append(a.Entries); err != nil {
 		return err
 	}
-	m.writes.durable(a.Entries, m.answer)
+	if m.role.State == raft.StateLeader {
+		m.writes.durable(a.Entries, m.role.Term, m.answer)
+	}
 	m.deliver(a.responses)
 	return nil
 }
