@@ -52,6 +52,16 @@ func (e *UnreachableError) Error() string {
 	return "no endpoint answered: " + strings.Join(parts, "; ")
 }
 
+// Transient reports whether asking again later may help: nobody answered, or a member that is not able
+// to now. A wrong key or a wrong request stays wrong.
+func Transient(err error) bool {
+	if _, ok := errors.AsType[*UnreachableError](err); ok {
+		return true
+	}
+	p, ok := errors.AsType[*ProblemError](err)
+	return ok && p.otherMayAnswer()
+}
+
 // Attempt says why one endpoint was of no use. Codes: refused, timeout, unresolved, tls, lost,
 // foreign (something answered that is no tidald), error.
 type Attempt struct {

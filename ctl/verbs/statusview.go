@@ -1,0 +1,187 @@
+package verbs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tidaldb/tidal/ctl/output"
+	"github.com/tidaldb/tidal/daemon/api"
+)
+
+func statusDocument(s api.Status) output.Document {
+	names := make([]string, len(s.Regions))
+	for i, r := range s.Regions {
+		names[i] = r.Name
+	}
+	return output.Document{
+		Kind: "status", Value: s, Names: names,
+		View: func(wide bool) output.View { return statusView(s, wide) },
+	}
+}
+
+// statusView is the status for people. Members that disagree about the leader are shown as sides, a
+// table each, and never averaged.
+func statusView(s api.Status, wide bool) output.View {
+	v := output.View{
+		Level:    output.Or(s.Health.Level),
+		Headline: headline(s.Quorum, s.Leader, s.Term),
+		Notes:    reasons(s.Health.Reasons),
+	}
+	if s.RelayLogAgeMS != nil {
+		v.Notes = append(v.Notes, fmt.Sprintf("the leader's last index, %s, was heard %s ago", output.CountOf(s.RelayLogLen), output.AgeOf(s.RelayLogAgeMS)))
+	}
+	v.Notes = append(v.Notes, "seen from "+output.Or(s.Observer)+", cluster "+output.Or(s.ClusterID)+", last index "+output.CountOf(s.RelayLogLen))
+	if s.Consistent || len(s.Views) == 0 {
+		v.Sections = []output.Section{memberRows("", s.Regions, wide)}
+		return v
+	}
+	v.Headline = headlineOf(s.Quorum) + "  members disagree about the leader"
+	rest := slices.Clone(s.Regions)
+	for _, side := range s.Views {
+		var rows []api.Region
+		rest = slices.DeleteFunc(rest, func(r api.Region) bool {
+			if !slices.Contains(side.Members, r.Name) {
+				return false
+			}
+			rows = append(rows, r)
+			return true
+		})
+		title := fmt.Sprintf("side of %s, term %d: %d of %d members", leaderName(side.Leader), side.Term, len(rows), len(s.Regions))
+		v.Sections = append(v.Sections, memberRows(title, rows, wide))
+	}
+	if len(rest) > 0 {
+		v.Sections = append(v.Sections, memberRows("on no side", rest, wide))
+	}
+	return v
+}
+
+// headline is what follows the level in the first line: what is up, what can be lost, who leads.
+func headline(q api.Quorum, leader *string, term uint64) string {
+	s := headlineOf(q)
+	if leader == nil {
+		return s + "  no leader  term " + fmt.Sprint(term)
+	}
+	return s + "  leader " + *leader + "  term " + fmt.Sprint(term)
+}
+
+// headlineOf is the part about the quorum. A cluster without a voter is one that is not known yet.
+func headlineOf(q api.Quorum) string {
+	if q.Voters == 0 {
+		return "? voters up, can lose ?"
+	}
+	s := fmt.Sprintf("%d of %d voters up", q.Up, q.Voters)
+	if q.Up < q.Needed {
+		s += fmt.Sprintf(" but %d needed", q.Needed)
+	}
+	return s + fmt.Sprintf(", can lose %d", q.Spare)
+}
+
+func leaderName(leader *string) string {
+	if leader == nil {
+		return "no leader"
+	}
+	return *leader
+}
+
+// reasons makes a line of each finding: its code, whom it concerns, what was seen.
+func reasons(list []api.Reason) []string {
+	var lines []string
+	for _, r := range list {
+		lines = append(lines, strings.Join(slices.DeleteFunc([]string{r.Code, r.Member, r.Detail}, func(s string) bool { return s == "" }), "  "))
+	}
+	return lines
+}
+
+// memberRows makes the table of members, in the order given. NOTE stands last: it is what a narrow
+// terminal cuts.
+func memberRows(title string, regions []api.Region, wide bool) output.Section {
+	s := output.Section{Title: title, Columns: []output.Column{
+		{Title: "member"}, {Title: "role"}, {Title: "state"}, {Title: "applied", Right: true}, {Title: "lag", Right: true}, {Title: "heard", Right: true},
+	}}
+	if wide {
+		s.Columns = append(s.Columns,
+			output.Column{Title: "id", Right: true}, output.Column{Title: "term", Right: true}, output.Column{Title: "last", Right: true},
+			output.Column{Title: "durable", Right: true}, output.Column{Title: "commit", Right: true}, output.Column{Title: "took", Right: true},
+			output.Column{Title: "uptime", Right: true}, output.Column{Title: "boot", Right: true}, output.Column{Title: "version"},
+			output.Column{Title: "http"}, output.Column{Title: "grpc"})
+	}
+	s.Columns = append(s.Columns, output.Column{Title: "note"})
+	for _, r := range regions {
+		row := []string{output.Or(r.Name), roleOf(r), stateOf(r), appliedOf(r), lagOf(r), heardOf(r)}
+		if wide {
+			row = append(row, output.Or(r.ID), output.CountOf(r.Term), output.CountOf(r.LastIndex), output.CountOf(r.DurableIndex), output.CountOf(r.CommitIndex),
+				output.AgeOf(r.TookMS), output.AgeOf(r.UptimeMS), output.CountOf(r.BootEpoch), orUnknown(r.Version), output.Or(r.HTTPAddr), output.Or(r.GRPCAddr))
+		}
+		s.Rows = append(s.Rows, append(row, noteOf(r)))
+	}
+	return s
+}
+
+func roleOf(r api.Region) string {
+	if r.IsLeader {
+		return "leader"
+	}
+	return output.Or(r.Role)
+}
+
+// stateOf is one word for what is wrong with a member, worst first.
+func stateOf(r api.Region) string {
+	switch {
+	case r.Role == api.RoleRemoved:
+		return "removed"
+	case !r.Reachable:
+		return "down"
+	case r.Quarantine != nil:
+		return "quarantined"
+	case r.Partitioned:
+		return "partitioned"
+	case r.Ready != nil && !*r.Ready:
+		return "not-ready"
+	}
+	return "up"
+}
+
+// appliedOf hides the 0 that stands for the worst case of a member that does not answer: what it has
+// applied is not known.
+func appliedOf(r api.Region) string {
+	if !r.Reachable {
+		return output.Unknown
+	}
+	return output.Count(r.AppliedEvents)
+}
+
+// lagOf marks the worst case of a member that does not answer as what it is, an upper bound.
+func lagOf(r api.Region) string {
+	if !r.Reachable && r.LagEvents != nil {
+		return "<=" + output.Count(*r.LagEvents)
+	}
+	return output.CountOf(r.LagEvents)
+}
+
+// heardOf is how long ago a member heard from the leader; the leader itself has no need to.
+func heardOf(r api.Region) string {
+	if r.Reachable && r.IsLeader {
+		return "-"
+	}
+	return output.AgeOf(r.AgeMS)
+}
+
+func noteOf(r api.Region) string {
+	switch {
+	case r.Quarantine != nil:
+		return r.Quarantine.Cause + ": " + r.Quarantine.Detail
+	case r.Error != nil:
+		return r.Error.Code + ": " + r.Error.Detail
+	case !r.Reachable:
+		return "no answer"
+	}
+	return ""
+}
+
+func orUnknown(s *string) string {
+	if s == nil {
+		return output.Unknown
+	}
+	return output.Or(*s)
+}
