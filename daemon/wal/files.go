@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tidaldb/tidal/daemon/durable"
@@ -140,27 +141,66 @@ func copyTail(fs vfs.FS, dir string, s *segment, size int64) error {
 	return old.Close()
 }
 
-// removeTemps removes what a crash left of files that were not segments yet, and the segment blank,
-// if that is not empty.
-func removeTemps(fs vfs.FS, dir, blank string) error {
+// removeLeftovers removes the files called dropped, and what a crash left of those that were not
+// segments yet.
+func removeLeftovers(fs vfs.FS, dir string, dropped []string) error {
 	names, err := fs.List(dir)
 	if err != nil {
 		return fmt.Errorf("list the log %s: %w", dir, err)
 	}
-	removed := false
 	for _, name := range names {
-		if name != blank && !strings.HasSuffix(name, tempSuffix) {
-			continue
+		if strings.HasSuffix(name, tempSuffix) {
+			dropped = append(dropped, name)
 		}
+	}
+	return removeAll(fs, dir, dropped)
+}
+
+// removeAll removes the files called names from dir, durably.
+func removeAll(fs vfs.FS, dir string, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	for _, name := range names {
 		if err := fs.Remove(fs.PathJoin(dir, name)); err != nil {
 			return fmt.Errorf("remove %s: %w", name, err)
 		}
-		removed = true
-	}
-	if !removed {
-		return nil
 	}
 	return durable.SyncDir(fs, dir)
+}
+
+// The file head names the segment that the log begins with. Whatever comes before it is not part of
+// the log. It is made when the first segment is dropped; until then the log begins with segment 1.
+const headName = "head"
+
+var headFormat = durable.Format{Magic: "TIDALHED", Version: 1} // payload: segment id u64
+
+func writeHead(fs vfs.FS, dir string, id uint64) error {
+	b := headFormat.Encode(binary.LittleEndian.AppendUint64(nil, id))
+	return durable.WriteFile(fs, fs.PathJoin(dir, headName), b)
+}
+
+func readHead(fs vfs.FS, dir string) (id uint64, err error) {
+	b, err := durable.ReadFile(fs, fs.PathJoin(dir, headName), 1<<10)
+	if oserror.IsNotExist(err) {
+		return 1, nil
+	}
+	if err == nil {
+		b, err = headFormat.Decode(headName, b)
+	}
+	if e, ok := errors.AsType[*durable.VersionError](err); ok {
+		return 0, &VersionError{Segment: headName, Have: uint32(e.Have), Max: uint32(e.Max)}
+	}
+	if e, ok := errors.AsType[*durable.CorruptError](err); ok {
+		return 0, &CorruptError{Segment: headName, Detail: e.Detail}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the head of the log: %w", err)
+	}
+	if len(b) != 8 {
+		return 0, &CorruptError{Segment: headName, Detail: fmt.Sprintf("payload of %d bytes, want 8", len(b))}
+	}
+	return binary.LittleEndian.Uint64(b), nil
 }
 
 func drawSalt(r io.Reader) (uint64, error) {

@@ -54,6 +54,9 @@ const (
 
 	flagSealed = 1
 
+	// maxIndex keeps index arithmetic from wrapping around. It is never reached.
+	maxIndex = 1 << 62
+
 	// maxFrameBytes bounds one frame, and maxSegmentBytes the preallocated size of a segment, so
 	// that every offset in a segment fits 32 bits.
 	maxFrameBytes   = 1 << 30
@@ -147,6 +150,9 @@ func decodeSegmentHeader(name string, b []byte) (segmentHeader, error) {
 	}
 	if zero := le.Uint32(b[72:]); zero != 0 {
 		return bad("reserved field of the segment header is %d", zero)
+	}
+	if h.base.Index > maxIndex || h.hs.commit > h.base.Index || h.hs.term < h.base.Term {
+		return bad("hard state %+v does not go with a beginning after entry %s", h.hs, h.base)
 	}
 	if want := h.name(); want != name {
 		return bad("the header belongs to %s", want)

@@ -183,10 +183,10 @@ func (x *index) droppable(keep uint64) int {
 	return 0
 }
 
-// dropHead forgets the oldest segment and returns it. REQUIRES: droppable() > 0.
-func (x *index) dropHead() *segment {
-	s := x.segments[0]
-	x.segments = slices.Delete(x.segments, 0, 1)
+// dropHead forgets the n oldest segments and returns them. REQUIRES: n <= droppable(...).
+func (x *index) dropHead(n int) []*segment {
+	old := slices.Clone(x.segments[:n])
+	x.segments = slices.Delete(x.segments, 0, n)
 	x.base = x.segments[0].base
-	return s
+	return old
 }

@@ -59,9 +59,9 @@ func Scan(fs vfs.FS, dir string, group ident.GroupID, visit func(FrameInfo) erro
 type scanned struct {
 	index
 	torn int64
-	// blank is the file of a rotation that the crash cut short: begun, but the segment before it was
-	// not sealed. It holds nothing. Empty: there is none.
-	blank string
+	// dropped are files that are no longer part of the log: segments before the head, and one that
+	// holds nothing because the crash came before the segment ahead of it was sealed.
+	dropped []string
 }
 
 func (s *scanned) recovered() Recovered {
@@ -83,15 +83,23 @@ func scan(fs vfs.FS, dir string, group ident.GroupID, visit func(FrameInfo) erro
 			err = errors.Join(err, s.close())
 		}
 	}()
+	head, err := readHead(fs, dir)
+	if err != nil {
+		return nil, err
+	}
 	names, err := segmentNames(fs, dir)
 	if err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
-		return nil, &CorruptError{Segment: dir, Detail: "no segment"}
+	for len(names) > 0 && names[0].id < head {
+		s.dropped, names = append(s.dropped, names[0].name), names[1:]
+	}
+	if len(names) == 0 || names[0].id != head {
+		return nil, &CorruptError{Segment: dir, Detail: fmt.Sprintf("the first segment, %d, is missing", head)}
 	}
 	sealed := true // the segment before, or there is none
-	for i, name := range names {
+	for i, named := range names {
+		name := named.name
 		seg, err := openSegment(fs, dir, name)
 		if err != nil {
 			return nil, err
@@ -108,7 +116,7 @@ func scan(fs vfs.FS, dir string, group ident.GroupID, visit func(FrameInfo) erro
 			if err := errors.Join(err, seg.release()); err != nil {
 				return nil, err
 			}
-			s.blank = name
+			s.dropped = append(s.dropped, name)
 			break
 		}
 		if i == 0 {
@@ -129,27 +137,25 @@ func scan(fs vfs.FS, dir string, group ident.GroupID, visit func(FrameInfo) erro
 	return s, nil
 }
 
+// segmentName is a file in the directory of a log that is named as a segment.
+type segmentName struct {
+	id   uint64
+	name string
+}
+
 // segmentNames lists the segments in dir, oldest first.
-func segmentNames(fs vfs.FS, dir string) ([]string, error) {
+func segmentNames(fs vfs.FS, dir string) ([]segmentName, error) {
 	all, err := fs.List(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list the log %s: %w", dir, err)
 	}
-	type named struct {
-		id   uint64
-		name string
-	}
-	var found []named
+	var names []segmentName
 	for _, name := range all {
 		if id, ok := parseSegmentName(name); ok {
-			found = append(found, named{id, name})
+			names = append(names, segmentName{id, name})
 		}
 	}
-	slices.SortFunc(found, func(a, b named) int { return cmp.Compare(a.id, b.id) })
-	names := make([]string, len(found))
-	for i, f := range found {
-		names[i] = f.name
-	}
+	slices.SortFunc(names, func(a, b segmentName) int { return cmp.Compare(a.id, b.id) })
 	return names, nil
 }
 

@@ -145,7 +145,7 @@ func Create(o Options, base ident.EntryID, hs *pb.HardState) error {
 		return err
 	}
 	if len(names) > 0 {
-		return fmt.Errorf("create log in %s: it holds %s already", o.Dir, names[0])
+		return fmt.Errorf("create log in %s: it holds %s already", o.Dir, names[0].name)
 	}
 	if h.salt, err = drawSalt(o.Rand); err != nil {
 		return err
@@ -190,7 +190,7 @@ func Open(o Options) (_ *Log, _ Recovered, err error) {
 // takeOver makes the log that s found this process's own: leftovers go, the tail becomes a file that
 // this process has written.
 func (o *Options) takeOver(s *scanned) error {
-	if err := removeTemps(o.FS, o.Dir, s.blank); err != nil {
+	if err := removeLeftovers(o.FS, o.Dir, s.dropped); err != nil {
 		return err
 	}
 	tail := s.tail()
@@ -413,27 +413,28 @@ func (l *Log) DropHead(keep uint64) error {
 			return l.fail(fmt.Errorf("write commit %d before dropping the log below index %d: %w", x.hs.commit, keep, err))
 		}
 	}
-	for range n {
-		if err := l.dropSegment(); err != nil {
-			return l.fail(fmt.Errorf("drop the log below index %d: %w", keep, err))
-		}
+	if err := l.drop(n); err != nil {
+		return l.fail(fmt.Errorf("drop the log below index %d: %w", keep, err))
 	}
 	return nil
 }
 
-// dropSegment removes the oldest segment. One removal is durable before the next, so that no crash
-// leaves a gap.
-func (l *Log) dropSegment() error {
-	fs, dir := l.opts.FS, l.opts.Dir
-	l.mu.Lock()
-	old := l.mu.dropHead()
-	l.mu.Unlock()
-	l.metrics.segments.Dec()
-	err := fs.Remove(fs.PathJoin(dir, old.name()))
-	if err == nil {
-		err = durable.SyncDir(fs, dir)
+// drop removes the n oldest segments. The head is what decides; files are removed after it.
+func (l *Log) drop(n int) error {
+	if err := writeHead(l.opts.FS, l.opts.Dir, l.mu.segments[n].id); err != nil {
+		return err
 	}
-	return errors.Join(err, old.release())
+	l.mu.Lock()
+	old := l.mu.dropHead(n)
+	l.mu.Unlock()
+	l.metrics.segments.Sub(float64(n))
+	var names []string
+	var errs []error
+	for _, s := range old {
+		names = append(names, s.name())
+		errs = append(errs, s.release())
+	}
+	return errors.Join(append(errs, removeAll(l.opts.FS, l.opts.Dir, names))...)
 }
 
 // FirstIndex returns the index of the first entry; LastIndex()+1 when there is none.
