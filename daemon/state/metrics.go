@@ -1,17 +1,17 @@
 package state
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 type metrics struct {
-	reg       prometheus.Registerer // nil: not exported
 	committed prometheus.Counter
 	flush     prometheus.Histogram
-	all       []prometheus.Collector
+
+	reg        prometheus.Registerer // nil: not exported
+	registered []prometheus.Collector
 }
 
 // newMetrics registers the metrics of s.
@@ -41,27 +41,22 @@ func newMetrics(reg prometheus.Registerer, s *Store) (*metrics, error) {
 		}
 		return 0
 	})
-	m.all = []prometheus.Collector{m.committed, m.flush, flushed, failed}
 	if reg == nil {
 		return m, nil
 	}
-	var errs []error
-	for _, c := range m.all {
-		errs = append(errs, reg.Register(c))
-	}
-	if err := errors.Join(errs...); err != nil {
-		m.unregister()
-		return nil, fmt.Errorf("register metrics of state: %w", err)
+	for _, c := range []prometheus.Collector{m.committed, m.flush, flushed, failed} {
+		if err := reg.Register(c); err != nil {
+			m.unregister()
+			return nil, fmt.Errorf("register metrics of state: %w", err)
+		}
+		m.registered = append(m.registered, c)
 	}
 	return m, nil
 }
 
 // unregister makes room for the metrics of the store that is opened next.
 func (m *metrics) unregister() {
-	if m.reg == nil {
-		return
-	}
-	for _, c := range m.all {
+	for _, c := range m.registered {
 		m.reg.Unregister(c)
 	}
 }
