@@ -6,7 +6,8 @@
 //
 // What a script may rely on: a JSON document starts with its schema, "tidalctl.<kind>/v1", within
 // which fields are only ever added. What a terminal may rely on: text that came from elsewhere
-// cannot control it, for every character that does not print is escaped.
+// cannot control it, for every character that does not print is escaped (but for -o template, which
+// prints what the template says).
 //
 // Callers: ctl and its verbs. It imports nothing of ours.
 package output

@@ -58,11 +58,14 @@ func statusView(s api.Status, wide bool) output.View {
 
 // headline is what follows the level in the first line: what is up, what can be lost, who leads.
 func headline(q api.Quorum, leader *string, term uint64) string {
-	s := headlineOf(q)
-	if leader == nil {
-		return s + "  no leader  term " + fmt.Sprint(term)
+	s := headlineOf(q) + "  no leader"
+	if leader != nil {
+		s = headlineOf(q) + "  leader " + *leader
 	}
-	return s + "  leader " + *leader + "  term " + fmt.Sprint(term)
+	if term == 0 { // nobody ever voted
+		return s + "  term " + output.Unknown
+	}
+	return s + "  term " + fmt.Sprint(term)
 }
 
 // headlineOf is the part about the quorum. A cluster without a voter is one that is not known yet.
