@@ -228,6 +228,9 @@ func (p *progress) tell(seen string) {
 	now := time.Now()
 	line := fmt.Sprintf("%s: %s (%s)", p.prefix, output.Clean(seen, true), output.Age(now.Sub(p.start)))
 	if p.io.ErrTTY {
+		if width := p.io.Width(); width > 0 && len(line) >= width { // a line that wraps cannot be redrawn
+			line = line[:width-1]
+		}
 		fmt.Fprint(p.io.Err, "\r\x1b[K"+line)
 		p.drawn = true
 		return
