@@ -68,12 +68,18 @@ func StampOf(payload []byte) (ident.Stamp, bool) {
 	return ident.Stamp(binary.LittleEndian.Uint64(payload[2:])), true
 }
 
+// CheckWrite returns the error that DecodeWrite would, and decodes nothing. What it lets through can
+// be joined with other writes and applied.
+func CheckWrite(b []byte) error {
+	d := decoder{b: b}
+	d.checkWrite()
+	return d.finish(KindWrites)
+}
+
 // DecodeWrite reads what EncodeWrite wrote. The records hold parts of b. Errors: *UnknownKindError,
 // *MalformedError.
 func DecodeWrite(b []byte) (Write, error) {
-	d := decoder{b: b}
-	d.checkWrite()
-	if err := d.finish(KindWrites); err != nil {
+	if err := CheckWrite(b); err != nil {
 		return Write{}, err
 	}
 	recs := records(b)
