@@ -1,0 +1,326 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// document is the topology file as it is written.
+type document struct {
+	Members     []declared `yaml:"members"`
+	Replication struct {
+		Ack           setting[string]        `yaml:"ack"`
+		QuorumTimeout setting[time.Duration] `yaml:"quorum_timeout"`
+	} `yaml:"replication"`
+	Election struct {
+		Tick           setting[time.Duration] `yaml:"tick"`
+		HeartbeatTicks setting[int]           `yaml:"heartbeat_ticks"`
+		ElectionTicks  setting[int]           `yaml:"election_ticks"`
+	} `yaml:"election"`
+	Forward struct {
+		Connect setting[time.Duration] `yaml:"connect"`
+		Request setting[time.Duration] `yaml:"request"`
+		FanOut  setting[time.Duration] `yaml:"fan_out"`
+	} `yaml:"forward"`
+	Status struct {
+		Member setting[time.Duration] `yaml:"member"`
+	} `yaml:"status"`
+	Clock struct {
+		MaxDrift setting[time.Duration] `yaml:"max_drift"`
+	} `yaml:"clock"`
+	Drills struct {
+		Enabled     setting[bool]          `yaml:"enabled"`
+		MaxDuration setting[time.Duration] `yaml:"max_duration"`
+	} `yaml:"drills"`
+	Auth struct {
+		PeerKeyFile setting[string] `yaml:"peer_key_file"`
+		KeyFile     setting[string] `yaml:"key_file"`
+	} `yaml:"auth"`
+	Metrics struct {
+		Bind setting[string] `yaml:"bind"`
+	} `yaml:"metrics"`
+}
+
+type declared struct {
+	Name     setting[string] `yaml:"name"`
+	GRPCAddr setting[string] `yaml:"grpc_addr"`
+	HTTPAddr setting[string] `yaml:"http_addr"`
+	GRPCBind setting[string] `yaml:"grpc_bind"`
+	HTTPBind setting[string] `yaml:"http_bind"`
+}
+
+// setting is a value of the file and where it stands. The zero setting was not given: a key without
+// a value counts as absent.
+type setting[T any] struct {
+	value T
+	line  int // from 1; 0: not given
+}
+
+// UnmarshalYAML remembers the line. A duration needs its unit: yaml alone would take 3 for 3 ns.
+func (s *setting[T]) UnmarshalYAML(n *yaml.Node) error {
+	s.line = n.Line
+	d, ok := any(&s.value).(*time.Duration)
+	if !ok {
+		return n.Decode(&s.value)
+	}
+	var err error
+	if *d, err = time.ParseDuration(n.Value); err != nil || n.Kind != yaml.ScalarNode || n.Value == "0" {
+		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %q is no duration: want a number with its unit, like 500ms or 3s", n.Line, n.Value)}}
+	}
+	return nil
+}
+
+func (s setting[T]) or(fallback T) T {
+	if s.line == 0 {
+		return fallback
+	}
+	return s.value
+}
+
+// within returns the value, or the fallback if none was given. It must be in [low, high].
+func (s setting[T]) within(ps *problems, key string, fallback, low, high T) T {
+	v := s.or(fallback)
+	var below, above bool
+	switch v := any(v).(type) {
+	case time.Duration:
+		below, above = v < any(low).(time.Duration), v > any(high).(time.Duration)
+	case int:
+		below, above = v < any(low).(int), v > any(high).(int)
+	}
+	if below || above {
+		ps.add(s.line, key, "is %v; want %v to %v", v, low, high)
+		return fallback // so that nothing else is said of a value that is out of range anyway
+	}
+	return v
+}
+
+// problems gathers what is wrong with the file and with what was given beside it.
+type problems struct {
+	file string
+	all  []Problem
+}
+
+// add notes a problem of the file. Without a line, a default is part of it.
+func (p *problems) add(line int, key, format string, args ...any) {
+	p.all = append(p.all, Problem{File: p.file, Line: line, Key: key, Detail: fmt.Sprintf(format, args...)})
+}
+
+// sorted returns them by line, those without one last.
+func (p *problems) sorted() []Problem {
+	slices.SortStableFunc(p.all, func(a, b Problem) int {
+		if (a.Line == 0) != (b.Line == 0) {
+			return cmp.Compare(b.Line, a.Line)
+		}
+		return cmp.Compare(a.Line, b.Line)
+	})
+	return p.all
+}
+
+// decode reads the file. What cannot be read is a problem, and left out of the document.
+func decode(text []byte, ps *problems) *document {
+	doc := &document{}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	err := d.Decode(doc)
+	if err == nil {
+		if err := d.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+			ps.add(0, "", "the file holds more than one document")
+		}
+		return doc
+	}
+	if errors.Is(err, io.EOF) {
+		return doc // empty
+	}
+	messages := []string{strings.TrimPrefix(err.Error(), "yaml: ")}
+	if e, ok := errors.AsType[*yaml.TypeError](err); ok {
+		messages = e.Errors
+	}
+	for _, m := range messages {
+		line, detail := 0, m
+		if parts := atLine.FindStringSubmatch(m); parts != nil {
+			line, _ = strconv.Atoi(parts[1])
+			detail = parts[2]
+		}
+		if parts := unknownKey.FindStringSubmatch(detail); parts != nil {
+			detail = fmt.Sprintf("unknown key %q", parts[1])
+			if near := nearest(parts[1], keys()); near != "" {
+				detail += fmt.Sprintf(": is %q meant?", near)
+			}
+		}
+		detail = intoType.ReplaceAllString(detail, "is not what belongs here")
+		ps.add(line, "", "%s", detail)
+	}
+	return doc
+}
+
+// How yaml words its errors.
+var (
+	atLine     = regexp.MustCompile(`(?s)^line (\d+): (.*)$`)
+	unknownKey = regexp.MustCompile(`^field (.+) not found in type .*$`)
+	intoType   = regexp.MustCompile(`into \S*(config\.\S*|struct \{.*)$`)
+)
+
+// keys lists every key of the file, for suggestions.
+func keys() []string {
+	return []string{
+		"members", "name", "grpc_addr", "http_addr", "grpc_bind", "http_bind",
+		"replication", "ack", "quorum_timeout",
+		"election", "tick", "heartbeat_ticks", "election_ticks",
+		"forward", "connect", "request", "fan_out",
+		"status", "member", "clock", "max_drift", "drills", "enabled", "max_duration",
+		"auth", "peer_key_file", "key_file", "metrics", "bind",
+	}
+}
+
+func (d *document) replication(ps *problems) Replication {
+	r := d.Replication
+	if ack := r.Ack.or("quorum"); ack != "quorum" {
+		ps.add(r.Ack.line, "replication.ack", "is %q; want quorum", ack)
+	}
+	return Replication{
+		Ack:           "quorum",
+		QuorumTimeout: r.QuorumTimeout.within(ps, "replication.quorum_timeout", 3*time.Second, 10*time.Millisecond, 10*time.Minute),
+	}
+}
+
+func (d *document) election(ps *problems) Election {
+	e := d.Election
+	return Election{
+		Tick:           e.Tick.within(ps, "election.tick", 100*time.Millisecond, time.Millisecond, 10*time.Second),
+		HeartbeatTicks: e.HeartbeatTicks.within(ps, "election.heartbeat_ticks", 1, 1, 1000),
+		ElectionTicks:  e.ElectionTicks.within(ps, "election.election_ticks", 10, 2, 10000),
+	}
+}
+
+func (d *document) forward(ps *problems) Forward {
+	f := d.Forward
+	return Forward{
+		Connect: f.Connect.within(ps, "forward.connect", time.Second, time.Millisecond, time.Minute),
+		Request: f.Request.within(ps, "forward.request", 5*time.Second, 10*time.Millisecond, 11*time.Minute),
+		FanOut:  f.FanOut.within(ps, "forward.fan_out", 2*time.Second, time.Millisecond, time.Minute),
+	}
+}
+
+// members checks the declared members and returns them.
+func (d *document) members(ps *problems) []Member {
+	if len(d.Members) == 0 {
+		ps.add(0, "members", "none is declared")
+	}
+	names, addrs := map[string]int{}, map[string]int{} // to the line that has it
+	once := func(seen map[string]int, key string, s setting[string], what string) {
+		folded := strings.ToLower(s.value)
+		if line, taken := seen[folded]; taken {
+			ps.add(s.line, key, "%s is taken on line %d: %s", s.value, line, what)
+			return
+		}
+		seen[folded] = s.line
+	}
+	var members []Member
+	for i, m := range d.Members {
+		key := func(field string) string { return fmt.Sprintf("members[%d].%s", i, field) }
+		if checkName(m.Name.value, Problem{File: ps.file, Line: m.line(), Key: key("name")}, ps) {
+			once(names, key("name"), m.Name, "a name belongs to one member")
+		}
+		for _, a := range []struct {
+			field string
+			setting[string]
+		}{{"grpc_addr", m.GRPCAddr}, {"http_addr", m.HTTPAddr}} {
+			if err := checkAddr(a.value, toDial); err != nil {
+				ps.add(max(a.line, m.line()), key(a.field), "%v", err)
+				continue
+			}
+			once(addrs, key(a.field), a.setting, "an address belongs to one listener of one member")
+		}
+		for _, b := range []struct {
+			field string
+			setting[string]
+		}{{"grpc_bind", m.GRPCBind}, {"http_bind", m.HTTPBind}} {
+			if b.line == 0 {
+				continue
+			}
+			if err := checkAddr(b.value, toListen); err != nil {
+				ps.add(b.line, key(b.field), "%v", err)
+			}
+		}
+		members = append(members, Member{m.Name.value, m.GRPCAddr.value, m.HTTPAddr.value, m.GRPCBind.value, m.HTTPBind.value})
+	}
+	return members
+}
+
+// line is where a member without the key in question can be found.
+func (m declared) line() int {
+	line := 0
+	for _, l := range []int{m.HTTPBind.line, m.GRPCBind.line, m.HTTPAddr.line, m.GRPCAddr.line, m.Name.line} {
+		if l > 0 {
+			line = l
+		}
+	}
+	return line
+}
+
+// choose returns the name that this member goes by, and its line; -1: there is no such member. A
+// single member need not be told its name.
+func (d *document) choose(name string, ps *problems) (string, int) {
+	var names []string
+	for _, m := range d.Members {
+		if m.Name.value == name {
+			return name, m.line()
+		}
+		names = append(names, m.Name.value)
+	}
+	switch {
+	case name == "" && len(names) == 1:
+		return names[0], d.Members[0].line()
+	case name == "" && len(names) > 1:
+		ps.all = append(ps.all, Problem{Key: "--name", Detail: fmt.Sprintf("is required: which member of %s is this? It has %s", ps.file, strings.Join(names, ", "))})
+	case name != "" && len(names) > 0:
+		detail := fmt.Sprintf("%s declares no member %q", ps.file, name)
+		if near := nearest(name, names); near != "" {
+			detail += fmt.Sprintf(": is %q meant?", near)
+		}
+		ps.all = append(ps.all, Problem{Key: "--name", Detail: detail + " It has " + strings.Join(names, ", ")})
+	}
+	return name, -1
+}
+
+// nearest returns the candidate that is fewest edits away from s; empty: none is near.
+func nearest(s string, candidates []string) string {
+	best, at := "", max(2, len(s)/3)+1
+	for _, c := range candidates {
+		if d := edits(strings.ToLower(s), c); d < at {
+			best, at = c, d
+		}
+	}
+	return best
+}
+
+// edits is the Levenshtein distance between a and b, in bytes.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
