@@ -6,6 +6,7 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/tidaldb/tidal/daemon/command"
 	"github.com/tidaldb/tidal/daemon/replica"
 )
 
@@ -64,7 +65,7 @@ func TestReplica_FailsClosed(t *testing.T) {
 			if _, err := r.Write(t.Context(), signal("late")); err != error(failed) {
 				t.Errorf("a later write ended with %v", err)
 			}
-			if _, err := r.Propose(t.Context(), []byte{1}, nil); err != error(failed) {
+			if _, err := r.Propose(t.Context(), command.EncodeWrites(1, nil), nil); err != error(failed) {
 				t.Errorf("a later proposal ended with %v", err)
 			}
 			if _, err := r.ReadIndex(deadline(t)); err != error(failed) {

@@ -336,6 +336,7 @@ func single(t testing.TB, d *disk, change func(*replica.Options)) *replica.Repli
 	n := newNetwork(t)
 	n.disks[1] = d
 	o := options(1, d, n)
+	o.Tick = 2 * time.Millisecond // a lone voter has nobody to lose its leadership to
 	if change != nil {
 		change(&o)
 	}

@@ -208,6 +208,9 @@ func (r *Replica) hear(m *pb.Message) {
 // grow with the load by themselves and a lone write waits for nothing.
 func (r *Replica) proposeBatches() {
 	l := &r.loop
+	if r.queue.bytes() == 0 {
+		return
+	}
 	if err := r.leads(); err != nil {
 		r.queue.refuse(err)
 		return

@@ -341,11 +341,16 @@ type Result struct {
 // Write proposes data, one write encoded by command.EncodeWrite, and returns when it is applied
 // here. It must not be changed afterwards. Writes that wait together share an entry.
 //
-// Nothing happened: *TooLargeError, *NotLeaderError, *OverloadedError, *NotProposedError, ErrLost,
-// ErrClosed, *FailedError. It may have happened or still happen: *UnknownOutcomeError.
+// Nothing happened: *TooLargeError, the errors of command.CheckWrite, *NotLeaderError,
+// *OverloadedError, *NotProposedError, ErrLost, ErrClosed, *FailedError. It may have happened or
+// still happen: *UnknownOutcomeError.
 func (r *Replica) Write(ctx context.Context, data []byte) (Result, error) {
 	if limit := r.opts.Limits.EntryBytes - entryOverhead; len(data) > limit {
 		return Result{}, &TooLargeError{Bytes: len(data), Limit: limit}
+	}
+	// An entry that cannot be applied would stop every member for good: this is the last door.
+	if err := command.CheckWrite(data); err != nil {
+		return Result{}, fmt.Errorf("write: %w", err)
 	}
 	if ctx.Err() != nil {
 		return Result{}, &NotProposedError{Cause: context.Cause(ctx)}
@@ -407,6 +412,9 @@ type change struct {
 // change whose context is a roster. It returns when the entry is applied here; errors as of Write,
 // and ErrChangeInProgress and *ChangeRefusedError.
 func (r *Replica) Propose(ctx context.Context, payload []byte, conf *pb.ConfChangeV2) (ident.EntryID, error) {
+	if err := checkProposal(payload, conf); err != nil {
+		return ident.EntryID{}, fmt.Errorf("propose: %w", err)
+	}
 	if err := r.leads(); err != nil {
 		return ident.EntryID{}, err
 	}
@@ -424,6 +432,19 @@ func (r *Replica) Propose(ctx context.Context, payload []byte, conf *pb.ConfChan
 	case <-ctx.Done():
 		return ident.EntryID{}, &UnknownOutcomeError{Cause: context.Cause(ctx)}
 	}
+}
+
+// checkProposal returns an error if every member would fail to apply the entry.
+func checkProposal(payload []byte, conf *pb.ConfChangeV2) error {
+	if conf == nil {
+		_, err := command.Decode(payload)
+		return err
+	}
+	if len(conf.GetContext()) == 0 {
+		return nil
+	}
+	_, err := membership.DecodeRoster(conf.GetContext())
+	return err
 }
 
 // Transfer asks for leadership to move to a member. Whether it did is seen in Status.

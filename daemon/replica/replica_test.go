@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tidaldb/tidal/daemon/command"
 	"github.com/tidaldb/tidal/daemon/consensus"
@@ -165,6 +166,50 @@ func TestReplica_RefusesAWriteThatNoEntryHolds(t *testing.T) {
 	}
 }
 
+// What cannot be applied must never become an entry: it would stop every member for good.
+func TestReplica_RefusesWhatCannotBeApplied(t *testing.T) {
+	r := single(t, newDisk(1), nil)
+	last := r.Status().Last
+	for _, data := range [][]byte{nil, {0}, {0, 1}, {0, 1, 9}, {7, 0}, append(signal("a"), 0)} {
+		if _, err := r.Write(t.Context(), data); err == nil {
+			t.Errorf("Write(%x) = nil", data)
+		}
+	}
+	for _, payload := range [][]byte{{99}, {1, 1}, {byte(command.KindGenesis), 1}} {
+		if _, err := r.Propose(t.Context(), payload, nil); err == nil {
+			t.Errorf("Propose(%x) = nil", payload)
+		}
+	}
+	if _, err := r.Propose(t.Context(), nil, &pb.ConfChangeV2{Context: []byte{9}}); err == nil {
+		t.Error("Propose of a change with a broken roster = nil")
+	}
+	if s := r.Status(); s.Last != last || s.Failed != nil {
+		t.Errorf("Status = %+v, want last %d", s, last)
+	}
+}
+
+func TestReplica_DropsPeerMessagesAboveItsBound(t *testing.T) {
+	d, reg := newDisk(1), prometheus.NewRegistry()
+	r := single(t, d, func(o *replica.Options) { o.Limits.ReceiveBytes, o.Metrics = 1, reg })
+	term := r.Status().Term
+	r.Receive([]*pb.Message{message(pb.MsgHeartbeat, d, 5, 0)})
+	if _, err := r.Write(t.Context(), signal("a")); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Status().Term; got != term {
+		t.Errorf("a dropped message moved the term from %d to %d", term, got)
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "tidal_replica_receive_dropped_total" && f.GetMetric()[0].GetCounter().GetValue() != 1 {
+			t.Errorf("%s = %v, want 1", f.GetName(), f.GetMetric()[0].GetCounter().GetValue())
+		}
+	}
+}
+
 func TestReplica_CloseTellsEveryCallerWhatIsKnown(t *testing.T) {
 	d := newDisk(1)
 	r := single(t, d, func(o *replica.Options) { o.Limits.InflightBatches = 1 })
@@ -195,7 +240,7 @@ func TestReplica_CloseTellsEveryCallerWhatIsKnown(t *testing.T) {
 	if _, err := r.Write(t.Context(), signal("late")); err != replica.ErrClosed {
 		t.Errorf("Write after Close = %v", err)
 	}
-	if _, err := r.Propose(t.Context(), []byte{1}, nil); err != replica.ErrClosed {
+	if _, err := r.Propose(t.Context(), command.EncodeWrites(1, nil), nil); err != replica.ErrClosed {
 		t.Errorf("Propose after Close = %v", err)
 	}
 	if _, err := r.ReadIndex(t.Context()); err != replica.ErrClosed {
