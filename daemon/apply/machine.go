@@ -72,18 +72,25 @@ func New(store *state.Store) (*Machine, error) {
 	if err := m.loadCollections(view); err != nil {
 		return nil, fmt.Errorf("load collections: %w", err)
 	}
-	record, ok, err := view.Get(entity.RosterKey())
+	roster, err := Roster(view)
 	if err != nil {
-		return nil, fmt.Errorf("load roster: %w", err)
+		return nil, err
 	}
-	if ok {
-		roster, err := membership.DecodeRoster(record)
-		if err != nil {
-			return nil, fmt.Errorf("load roster: %w", err)
-		}
-		m.roster = roster.Version
-	}
+	m.roster = roster.Version
 	return m, nil
+}
+
+// Roster returns the roster of a group's state; the zero Roster where the group has none.
+func Roster(view *state.View) (membership.Roster, error) {
+	record, ok, err := view.Get(entity.RosterKey())
+	var roster membership.Roster
+	if err == nil && ok {
+		roster, err = membership.DecodeRoster(record)
+	}
+	if err != nil {
+		return membership.Roster{}, fmt.Errorf("load roster: %w", err)
+	}
+	return roster, nil
 }
 
 func (m *Machine) loadCollections(view *state.View) error {

@@ -1,0 +1,576 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/entity"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/query"
+	"github.com/tidaldb/tidal/daemon/state"
+)
+
+const now = 1_760_000_000_000
+
+var stamp = ident.MakeStamp(now)
+
+func genesis() membership.Genesis {
+	var g membership.Genesis
+	for id := ident.MemberID(1); id <= 3; id++ {
+		g.Members = append(g.Members, membership.Member{
+			ID: id, Name: fmt.Sprintf("m%d", id), Incarnation: ident.Incarnation{byte(id)}, Role: membership.RoleVoter,
+		})
+	}
+	return g
+}
+
+// films is a second collection, with two types of signals.
+func films() entity.Collection {
+	c := entity.DefaultCollection()
+	c.Name, c.ID = "films", 2
+	c.Types = append(c.Types, entity.SignalType{Name: "like", Milli: 2500}, entity.SignalType{Name: "mute", Milli: 0})
+	return c
+}
+
+// group is a store with the machine that applies to it.
+type group struct {
+	t     testing.TB
+	opts  state.Options
+	store *state.Store
+	m     *Machine
+}
+
+// fataler is what testing.T and rapid.T share.
+type fataler interface {
+	Fatalf(format string, args ...any)
+}
+
+func newGroup(t testing.TB) *group {
+	t.Helper()
+	g := &group{t: t, opts: state.Options{FS: vfs.NewMem(), Dir: "/state"}}
+	pos := state.Position{Applied: ident.EntryID{Term: 1, Index: 1}, Conf: genesis().ConfState()}
+	err := state.Create(g.opts, pos, func(b *state.Batch) error {
+		b.Set(entity.CollectionKey("films"), films().Encode())
+		return Birth(b, genesis().Roster())
+	})
+	if err != nil {
+		t.Fatalf("create: %v", err)
+	}
+	g.open()
+	return g
+}
+
+func (g *group) open() {
+	g.t.Helper()
+	var err error
+	if g.store, err = state.Open(g.opts); err != nil {
+		g.t.Fatalf("open: %v", err)
+	}
+	if g.m, err = New(g.store); err != nil {
+		g.t.Fatalf("new: %v", err)
+	}
+}
+
+func (g *group) close() {
+	g.t.Helper()
+	if err := g.store.Close(); err != nil {
+		g.t.Fatalf("close: %v", err)
+	}
+}
+
+// next returns an entry that follows what is applied.
+func (g *group) next(data []byte) *pb.Entry {
+	return entry(g.store.Position().Applied.Index+1, data)
+}
+
+// write applies an entry of one write and returns its outcome.
+func (g *group) write(records ...command.Record) command.Outcome {
+	g.t.Helper()
+	e := g.next(payload(command.Write{Records: records}))
+	run := &Run{Entries: []*pb.Entry{e}}
+	if err := g.m.Apply([]*Run{run}); err != nil {
+		g.t.Fatalf("apply: %v", err)
+	}
+	return run.Outcomes[0][0]
+}
+
+func (g *group) item(collection, id string) (query.Details, bool) {
+	g.t.Helper()
+	view := g.store.NewView()
+	defer view.Close()
+	item, ok, err := query.Item(view, collection, id, now)
+	if err != nil {
+		g.t.Fatalf("item %q: %v", id, err)
+	}
+	return item, ok
+}
+
+// dump lists every pair of the store, and its position.
+func dump(t fataler, s *state.Store) string {
+	view := s.NewView()
+	defer view.Close()
+	var b strings.Builder
+	it := view.Iter([]byte{0x01}, nil)
+	for ok := it.First(); ok; ok = it.Next() {
+		fmt.Fprintf(&b, "%x: %x\n", it.Key(), it.Value())
+	}
+	if err := it.Close(); err != nil {
+		t.Fatalf("dump: %v", err)
+	}
+	pos := view.Position()
+	fmt.Fprintf(&b, "%s %v %v %v %v\n", pos.Applied, pos.Conf.Voters, pos.Conf.Learners, pos.Conf.VotersOutgoing, pos.Conf.GetAutoLeave())
+	return b.String()
+}
+
+func entry(index uint64, data []byte) *pb.Entry {
+	return &pb.Entry{Term: proto.Uint64(2), Index: &index, Type: pb.EntryNormal.Enum(), Data: data}
+}
+
+func payload(writes ...command.Write) []byte {
+	var encoded [][]byte
+	for _, w := range writes {
+		encoded = append(encoded, command.EncodeWrite(w))
+	}
+	return command.EncodeWrites(stamp, encoded)
+}
+
+func view(item string) command.Signal {
+	return command.Signal{Item: item, Type: "view", Milli: 1000}
+}
+
+func doc(id, attrs string) command.Item { return command.Item{ID: id, Attrs: []byte(attrs)} }
+
+// drawLog returns entries 2 to n+1 of a log of few items, so that they meet often, with everything
+// in it that an entry can be.
+func drawLog(t *rapid.T) []*pb.Entry {
+	ids := rapid.SampledFrom([]string{"a", "b", "\x00", "d", "é", strings.Repeat("x", 256), ""})
+	collections := rapid.SampledFrom([]string{"default", "films", "films", "nowhere"})
+	record := rapid.Custom(func(t *rapid.T) command.Record {
+		if rapid.IntRange(0, 3).Draw(t, "item") == 0 {
+			return command.Item{
+				Collection: collections.Draw(t, "collection"),
+				ID:         ids.Draw(t, "id"),
+				Attrs:      []byte(rapid.SampledFrom([]string{`{}`, `{"g":1}`, ``}).Draw(t, "attrs")),
+			}
+		}
+		return command.Signal{
+			Collection: collections.Draw(t, "collection"),
+			Item:       ids.Draw(t, "item"),
+			Type:       rapid.SampledFrom([]string{"view", "like", "mute", "?"}).Draw(t, "type"),
+			Milli:      rapid.SampledFrom([]uint64{1000, 1, 999_999_999, 0}).Draw(t, "milli"),
+			At:         rapid.SampledFrom([]int64{0, 0, 1, now - 1e9, now + 400}).Draw(t, "at"),
+		}
+	})
+	write := rapid.Custom(func(t *rapid.T) command.Write {
+		return command.Write{Records: rapid.SliceOfN(record, 1, 3).Draw(t, "records")}
+	})
+	roster := genesis().Roster()
+	var log []*pb.Entry
+	for i := range rapid.IntRange(1, 20).Draw(t, "entries") {
+		e := entry(uint64(i)+2, nil)
+		switch rapid.IntRange(0, 9).Draw(t, "kind") {
+		case 0: // raft's own
+		case 1:
+			roster.Version += uint64(rapid.IntRange(0, 2).Draw(t, "step")) / 2 // mostly stale
+			e.Data = command.EncodeRoster(roster)
+		case 2:
+			e.Type, e.Data = pb.EntryConfChangeV2.Enum(), drawConfChange(t, roster)
+		default:
+			e.Data = payload(rapid.SliceOfN(write, 1, 4).Draw(t, "writes")...)
+		}
+		log = append(log, e)
+	}
+	return log
+}
+
+func drawConfChange(t *rapid.T, roster membership.Roster) []byte {
+	cc := &pb.ConfChangeV2{}
+	for range rapid.IntRange(0, 2).Draw(t, "changes") {
+		cc.Changes = append(cc.Changes, &pb.ConfChangeSingle{
+			Type:   pb.ConfChangeType(rapid.IntRange(0, 3).Draw(t, "change")).Enum(),
+			NodeId: proto.Uint64(rapid.Uint64Range(1, 5).Draw(t, "node")),
+		})
+	}
+	if rapid.Bool().Draw(t, "context") {
+		roster.Version++
+		cc.Context = roster.Encode()
+	}
+	data, err := proto.Marshal(cc)
+	if err != nil {
+		t.Fatalf("marshal: %v", err)
+	}
+	return data
+}
+
+// The same log gives the same state and the same outcomes, however it is cut into runs and calls,
+// whether rows are still in the cache or not, and across restarts.
+func TestMachine_ApplyDoesNotDependOnCuts(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		log := drawLog(rt)
+		one, cut := newGroup(t), newGroup(t)
+		defer one.close()
+		defer func() { cut.close() }()
+		var wantOutcomes, gotOutcomes [][]command.Outcome
+		var wantConf, gotConf []Conf
+		for _, e := range log {
+			run := &Run{Entries: []*pb.Entry{e}}
+			if err := one.m.Apply([]*Run{run}); err != nil {
+				rt.Fatalf("apply: %v", err)
+			}
+			wantOutcomes, wantConf = append(wantOutcomes, run.Outcomes...), append(wantConf, run.Conf...)
+		}
+		for rest := log; len(rest) > 0; {
+			if rapid.IntRange(0, 9).Draw(rt, "restart") == 0 {
+				cut.close()
+				cut.open()
+			}
+			if rapid.Bool().Draw(rt, "small cache") {
+				cut.m.rows.limit = 2 * rowOverhead
+			}
+			var runs []*Run
+			for range rapid.IntRange(1, 3).Draw(rt, "runs") {
+				n := rapid.IntRange(0, len(rest)).Draw(rt, "run")
+				runs = append(runs, &Run{Entries: rest[:n]})
+				rest = rest[n:]
+			}
+			if err := cut.m.Apply(runs); err != nil {
+				rt.Fatalf("apply: %v", err)
+			}
+			for _, run := range runs {
+				gotOutcomes, gotConf = append(gotOutcomes, run.Outcomes...), append(gotConf, run.Conf...)
+			}
+		}
+		if !reflect.DeepEqual(gotOutcomes, wantOutcomes) {
+			rt.Fatalf("outcomes %+v, one by one %+v", gotOutcomes, wantOutcomes)
+		}
+		if len(gotConf) != len(wantConf) {
+			rt.Fatalf("%d conf changes, one by one %d", len(gotConf), len(wantConf))
+		}
+		for i := range gotConf {
+			if g, w := gotConf[i], wantConf[i]; g.Refused != w.Refused || g.Detail != w.Detail || g.State.Equivalent(w.State) != nil {
+				rt.Fatalf("conf change %+v, one by one %+v", g, w)
+			}
+		}
+		if got, want := dump(rt, cut.store), dump(rt, one.store); got != want {
+			rt.Fatalf("state\n%s\none by one\n%s", got, want)
+		}
+	})
+}
+
+// Rows, items and ranks are what a model of maps says, and nothing else is in their tables.
+func TestMachine_ApplyMatchesModel(t *testing.T) {
+	t.Parallel()
+	type key struct {
+		c  entity.CollectionID
+		id string
+	}
+	collections := map[string]entity.Collection{"default": entity.DefaultCollection(), "films": films()}
+	rapid.Check(t, func(rt *rapid.T) {
+		log := drawLog(rt)
+		g := newGroup(t)
+		defer g.close()
+		if err := g.m.Apply([]*Run{{Entries: log}}); err != nil {
+			rt.Fatalf("apply: %v", err)
+		}
+		rows, items := map[key]*entity.Row{}, map[key]entity.Item{}
+		row := func(k key) *entity.Row {
+			if rows[k] == nil {
+				rows[k] = &entity.Row{}
+			}
+			return rows[k]
+		}
+		for _, e := range log {
+			if e.GetType() != pb.EntryNormal {
+				continue
+			}
+			decoded, err := command.Decode(e.GetData())
+			if err != nil {
+				rt.Fatalf("decode: %v", err)
+			}
+			for w, ok := decoded.Writes.Next(); ok; w, ok = decoded.Writes.Next() {
+				for w.Next() {
+					switch w.Kind() {
+					case command.RecordSignal:
+						s := w.Signal()
+						c := collections[s.Collection]
+						typ, known := c.Type(s.Type)
+						if !known || s.Item == "" || s.Milli == 0 {
+							continue
+						}
+						at := s.At
+						if at == 0 {
+							at = now
+						}
+						row(key{c.ID, s.Item}).Observe(typ, s.Milli, c.Mass(typ, s.Milli, at))
+					case command.RecordItem:
+						i := w.Item()
+						c, known := collections[i.Collection]
+						if !known || i.ID == "" || len(i.Attrs) == 0 {
+							continue
+						}
+						k := key{c.ID, i.ID}
+						first := e.GetIndex()
+						if old, ok := items[k]; ok {
+							first = old.Created
+						}
+						items[k] = entity.Item{Version: e.GetIndex(), Created: first, Attrs: i.Attrs}
+						row(k).Exists = true
+					}
+				}
+			}
+		}
+		var want []string
+		for k, r := range rows {
+			want = append(want, fmt.Sprintf("%x: %x", entity.AppendRowKey(nil, k.c, k.id), r.Append(nil)))
+			if r.Exists {
+				want = append(want, fmt.Sprintf("%x: ", entity.AppendRankKey(nil, k.c, r.Mass().Bucket(), k.id)))
+			}
+		}
+		for k, i := range items {
+			want = append(want, fmt.Sprintf("%x: %x", entity.AppendItemKey(nil, k.c, k.id), i.Append(nil)))
+		}
+		slices.Sort(want)
+		var got []string
+		for line := range strings.Lines(dump(rt, g.store)) {
+			if strings.HasPrefix(line, "03") || strings.HasPrefix(line, "04") || strings.HasPrefix(line, "05") {
+				got = append(got, strings.TrimSuffix(line, "\n"))
+			}
+		}
+		if !slices.Equal(got, want) {
+			rt.Fatalf("state\n%s\nmodel\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	})
+}
+
+func TestMachine_RefusesRecordByRecord(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	defer g.close()
+	light, heavy, odd := view("a"), view("a"), view("a\xff")
+	light.Milli, heavy.Milli = 0, entity.MaxMilli+1
+	elsewhere, unknown := view("a"), view("a")
+	elsewhere.Collection, unknown.Type = "nowhere", "like"
+	got := g.write(view("a"), elsewhere, unknown, light, heavy, odd, view(""), doc("", `{}`), doc("b", `[]`),
+		command.Item{Collection: "nowhere", ID: "b", Attrs: []byte(`{}`)}, view("a"))
+	want := []command.Refusal{
+		{Record: 1, Code: "not_found", Detail: `there is no collection "nowhere"`},
+		{Record: 2, Code: "bad_request", Detail: `collection "default" has no signal "like"`},
+		{Record: 3, Code: "bad_request", Detail: "weight is 0/1000, want 1 to 1000000000"},
+		{Record: 4, Code: "bad_request", Detail: "weight is 1000000001/1000, want 1 to 1000000000"},
+		{Record: 5, Code: "bad_request", Detail: `item: id "a\xff" is not valid UTF-8`},
+		{Record: 6, Code: "bad_request", Detail: "item: id is empty"},
+		{Record: 7, Code: "bad_request", Detail: "item: id is empty"},
+		{Record: 8, Code: "bad_request", Detail: "attributes are no JSON object"},
+		{Record: 9, Code: "not_found", Detail: `there is no collection "nowhere"`},
+	}
+	if !reflect.DeepEqual(got.Refused, want) || got.Created {
+		t.Errorf("outcome %+v, want refused %+v", got, want)
+	}
+	if got := g.write(doc("a", `{}`)); !got.Created || got.Refused != nil {
+		t.Errorf("outcome %+v, want created", got)
+	}
+	if item, ok := g.item("default", "a"); !ok || item.Signals[0].Count != 2 {
+		t.Errorf("item %+v, %t, want 2 views: those that were not refused", item, ok)
+	}
+}
+
+func TestMachine_ItemIsCreatedOnce(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	defer g.close()
+	if _, ok := g.item("default", "a"); ok {
+		t.Fatal("an item before it was written")
+	}
+	g.write(view("a"))
+	if _, ok := g.item("default", "a"); ok {
+		t.Fatal("a signal made an item")
+	}
+	if got := g.write(doc("a", `{"v":1}`), doc("a", `{"v":2}`)); !got.Created { // both in entry 3
+		t.Errorf("first write: %+v", got)
+	}
+	g.close()
+	g.open() // nothing is cached
+	if got := g.write(doc("a", `{"v":3}`)); got.Created {
+		t.Errorf("second write: %+v", got)
+	}
+	item, ok := g.item("default", "a")
+	if !ok || item.Created != 3 || item.Version != 4 || string(item.Attrs) != `{"v":3}` || item.Signals[0].Count != 1 {
+		t.Errorf("item %+v, %t", item, ok)
+	}
+}
+
+// What a newer member wrote ends the applying before it has any effect, and what came before is kept.
+func TestMachine_UnknownKindStopsAtIt(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	defer g.close()
+	good := command.EncodeWrite(command.Write{Records: []command.Record{view("a")}})
+	log := []*pb.Entry{
+		entry(2, command.EncodeWrites(stamp, [][]byte{good})),
+		entry(3, command.EncodeWrites(stamp, [][]byte{good, []byte("\x01\x00")})), // a write flag of the future
+		entry(4, command.EncodeWrites(stamp, [][]byte{good})),
+	}
+	run := &Run{Entries: log}
+	err := g.m.Apply([]*Run{run})
+	unknown, ok := errors.AsType[*command.UnknownKindError](err)
+	if !ok || unknown.What != "write flags" || unknown.Number != 1 {
+		t.Fatalf("apply = %v", err)
+	}
+	if got := g.store.Position().Applied.Index; got != 2 {
+		t.Errorf("applied %d, want 2", got)
+	}
+	if len(run.Outcomes) != 1 {
+		t.Errorf("%d outcomes, want 1", len(run.Outcomes))
+	}
+	if again := g.m.Apply([]*Run{{Entries: log[1:]}}); again != err {
+		t.Errorf("apply after the error = %v, want the same", again)
+	}
+	g.close()
+	g.open()
+	g.write(doc("a", `{}`))
+	if item, _ := g.item("default", "a"); item.Signals[0].Count != 1 {
+		t.Errorf("%d views, want that of entry 2", item.Signals[0].Count)
+	}
+}
+
+func TestMachine_OtherErrorsCommitNothing(t *testing.T) {
+	t.Parallel()
+	good := payload(command.Write{Records: []command.Record{view("a")}})
+	older := entry(3, good)
+	older.Term = proto.Uint64(1)
+	for _, tc := range []struct {
+		name string
+		bad  *pb.Entry
+		want string
+	}{
+		{"malformed", entry(3, []byte{1, 1}), "apply entry 2/3: malformed writes payload: cut short: want 8 more bytes, have 0"},
+		{"gap", entry(4, good), "apply entry 2/4: it does not follow entry 2/2"},
+		{"repeated", entry(2, good), "apply entry 2/2: it does not follow entry 2/2"},
+		{"term falls", older, "apply entry 1/3: it does not follow entry 2/2"},
+		{"bad roster", entry(3, []byte{2, 1}), "apply entry 2/3: roster record: cut short: want 1 more bytes, have 0"},
+	} {
+		g := newGroup(t)
+		err := g.m.Apply([]*Run{{Entries: []*pb.Entry{entry(2, good), tc.bad}}})
+		if err == nil || err.Error() != tc.want {
+			t.Errorf("%s: apply = %v, want %s", tc.name, err, tc.want)
+		}
+		if got := g.store.Position().Applied.Index; got != 1 {
+			t.Errorf("%s: applied %d, want 1", tc.name, got)
+		}
+		g.close()
+	}
+}
+
+// After an error the cache may hold what the store does not: the machine is done.
+func TestMachine_ErrorOfTheStoreIsFinal(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	run := []*Run{{Entries: []*pb.Entry{g.next(payload(command.Write{Records: []command.Record{view("a")}}))}}}
+	g.close()
+	first := g.m.Apply(run)
+	if !errors.Is(first, state.ErrClosed) {
+		t.Fatalf("apply = %v, want %v", first, state.ErrClosed)
+	}
+	if again := g.m.Apply(nil); again != first {
+		t.Errorf("apply after the error = %v, want the same", again)
+	}
+}
+
+func TestMachine_RosterMustBeTheSuccessor(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	defer g.close()
+	roster := genesis().Roster()
+	roster.Version = 2
+	run := &Run{Entries: []*pb.Entry{entry(2, command.EncodeRoster(roster)), entry(3, command.EncodeRoster(roster))}}
+	if err := g.m.Apply([]*Run{run}); err != nil {
+		t.Fatal(err)
+	}
+	if run.Roster == nil || run.Roster.Version != 2 || run.RosterRefused != 1 {
+		t.Errorf("run %+v, want version 2 once", run)
+	}
+	g.close()
+	g.open()
+	roster.Version = 3
+	run = &Run{Entries: []*pb.Entry{entry(4, command.EncodeRoster(roster))}}
+	if err := g.m.Apply([]*Run{run}); err != nil || run.Roster == nil {
+		t.Errorf("version 3 after a restart: %+v, %v", run, err)
+	}
+	record, _, err := g.store.Get(entity.RosterKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := membership.DecodeRoster(record); err != nil || got.Version != 3 {
+		t.Errorf("stored roster %+v, %v", got, err)
+	}
+}
+
+// A feed after a random log is a full sort of what query.Item says of each item.
+func TestMachine_FeedFollowsSignals(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	defer g.close()
+	rng := rand.New(rand.NewPCG(1, 2))
+	var records []command.Record
+	for i := range 300 {
+		records = append(records, doc(fmt.Sprintf("item-%03d", i), `{}`))
+	}
+	for range 2000 {
+		s := view(fmt.Sprintf("item-%03d", rng.IntN(250))) // 50 get none
+		s.At = now - rng.Int64N(1e10)
+		records = append(records, s)
+	}
+	for part := range slices.Chunk(records, 100) {
+		g.write(part...)
+	}
+	view := g.store.NewView()
+	defer view.Close()
+	feed, err := query.Feed(view, query.FeedRequest{Collection: "default", Limit: 1000, Now: now})
+	if err != nil || len(feed) != 300 {
+		t.Fatalf("feed of %d, %v", len(feed), err)
+	}
+	for i, r := range feed {
+		item, _, err := query.Item(view, "default", r.ID, now)
+		if err != nil || item.Score != r.Score {
+			t.Fatalf("%q scores %g in the feed and %g alone (%v)", r.ID, r.Score, item.Score, err)
+		}
+		if i > 0 && (feed[i-1].Score < r.Score || feed[i-1].Score == r.Score && feed[i-1].ID > r.ID) {
+			t.Fatalf("%+v is before %+v", feed[i-1], r)
+		}
+	}
+}
+
+func TestRowCache_DropsTheLeastRecentlyUsed(t *testing.T) {
+	t.Parallel()
+	c := newRowCache(3 * (rowOverhead + 1))
+	use := func(id string) {
+		if _, ok := c.get(rowKey{1, id}); !ok {
+			c.add(newCachedRow(1, id))
+		}
+	}
+	for _, id := range []string{"a", "b", "c", "a", "d", "e"} {
+		use(id)
+	}
+	c.evict()
+	for id, want := range map[string]bool{"a": true, "b": false, "c": false, "d": true, "e": true} {
+		if _, ok := c.rows[rowKey{1, id}]; ok != want {
+			t.Errorf("row %s cached: %t, want %t", id, ok, want)
+		}
+	}
+	if c.bytes > c.limit {
+		t.Errorf("%d bytes, limit %d", c.bytes, c.limit)
+	}
+}
