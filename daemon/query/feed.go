@@ -63,6 +63,7 @@ func best(view *state.View, c entity.CollectionID, limit int) (top []Ranked, err
 	it := view.Iter(entity.RankBounds(c))
 	defer func() { err = errors.Join(err, it.Close()) }()
 	var row entity.Row
+	var key []byte
 	for ok := it.First(); ok; ok = it.Next() {
 		bucket, id, err := entity.ParseRankKey(it.Key())
 		if err != nil {
@@ -73,8 +74,9 @@ func best(view *state.View, c entity.CollectionID, limit int) (top []Ranked, err
 		}
 		found := Ranked{}
 		if bucket != entity.NoBucket {
-			if err := readRow(view, &row, c, id); err != nil {
-				return nil, err
+			key = entity.AppendRowKey(key[:0], c, id)
+			if err := readRow(view, key, &row); err != nil {
+				return nil, fmt.Errorf("read row of item %q: %w", id, err)
 			}
 			found.Mass = row.Mass()
 			if len(top) == limit && found.Mass.Compare(top[limit-1].Mass) < 0 {

@@ -45,8 +45,8 @@ func Item(view *state.View, collection, id string, now int64) (Details, bool, er
 		return Details{}, false, err
 	}
 	var row entity.Row
-	if err := readRow(view, &row, c.ID, id); err != nil {
-		return Details{}, false, err
+	if err := readRow(view, entity.AppendRowKey(nil, c.ID, id), &row); err != nil {
+		return Details{}, false, fmt.Errorf("read row of item %q: %w", id, err)
 	}
 	item := Details{
 		Collection: c.Name,
@@ -102,17 +102,14 @@ func document(view *state.View, c entity.CollectionID, id string) (entity.Item, 
 // errNoRow is a fault of the state: every item has a row.
 var errNoRow = errors.New("an item without a row")
 
-// readRow reads the row of an item that exists into row.
-func readRow[ID string | []byte](view *state.View, row *entity.Row, c entity.CollectionID, id ID) error {
-	record, ok, err := view.Get(entity.AppendRowKey(nil, c, id))
-	if err == nil && !ok {
-		err = errNoRow
-	}
-	if err == nil {
-		err = row.Decode(record)
-	}
+// readRow reads the row under key, of an item that exists, into row.
+func readRow(view *state.View, key []byte, row *entity.Row) error {
+	record, ok, err := view.Get(key)
 	if err != nil {
-		return fmt.Errorf("read row of item %q: %w", id, err)
+		return err
 	}
-	return nil
+	if !ok {
+		return errNoRow
+	}
+	return row.Decode(record)
 }
