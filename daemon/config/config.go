@@ -16,6 +16,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -133,7 +134,7 @@ func (c *Config) Self() Member {
 
 // Problem is one thing that is wrong.
 type Problem struct {
-	File   string // or "flags"; empty: neither
+	File   string // empty: it is not the file that is wrong
 	Line   int    // from 1; 0: none
 	Key    string // as the file, the flag or the environment calls it; may be empty
 	Detail string
@@ -209,7 +210,11 @@ func Parse(file string, text []byte, flags Flags, getenv func(string) string) (*
 			Enabled:     doc.Drills.Enabled.or(false),
 			MaxDuration: doc.Drills.MaxDuration.within(ps, "drills.max_duration", 15*time.Minute, time.Second, 24*time.Hour),
 		},
-		Auth: Auth{PeerKeyFile: doc.Auth.PeerKeyFile.value, KeyFile: doc.Auth.KeyFile.value, APIKey: getenv("TIDAL_API_KEY")},
+		Auth: Auth{
+			PeerKeyFile: beside(file, doc.Auth.PeerKeyFile.value),
+			KeyFile:     beside(file, doc.Auth.KeyFile.value),
+			APIKey:      getenv("TIDAL_API_KEY"),
+		},
 	}
 	checkTimings(c, doc, ps)
 	c.Name = cmp.Or(flags.Name, getenv("TIDAL_NAME"), getenv("TIDAL_REGION"))
@@ -235,6 +240,14 @@ func Parse(file string, text []byte, flags Flags, getenv func(string) string) (*
 		return nil, &InvalidError{ps.sorted()}
 	}
 	return c, nil
+}
+
+// beside returns a path that file names: relative ones start where the file is.
+func beside(file, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(file), path)
 }
 
 // option is a flag or its twin in the environment; value is empty where neither was given.

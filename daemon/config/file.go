@@ -68,15 +68,15 @@ type setting[T any] struct {
 
 // UnmarshalYAML remembers the line. A duration needs its unit: yaml alone would take 3 for 3 ns.
 func (s *setting[T]) UnmarshalYAML(n *yaml.Node) error {
+	if d, ok := any(&s.value).(*time.Duration); ok {
+		var err error
+		if *d, err = time.ParseDuration(n.Value); err != nil || n.Value == "0" {
+			return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %q is no duration: want a number with its unit, like 500ms or 3s", n.Line, n.Value)}}
+		}
+	} else if err := n.Decode(&s.value); err != nil {
+		return err
+	}
 	s.line = n.Line
-	d, ok := any(&s.value).(*time.Duration)
-	if !ok {
-		return n.Decode(&s.value)
-	}
-	var err error
-	if *d, err = time.ParseDuration(n.Value); err != nil || n.Kind != yaml.ScalarNode || n.Value == "0" {
-		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %q is no duration: want a number with its unit, like 500ms or 3s", n.Line, n.Value)}}
-	}
 	return nil
 }
 
@@ -157,7 +157,12 @@ func decode(text []byte, ps *problems) *document {
 				detail += fmt.Sprintf(": is %q meant?", near)
 			}
 		}
-		detail = intoType.ReplaceAllString(detail, "is not what belongs here")
+		if parts := wrongType.FindStringSubmatch(detail); parts != nil {
+			detail = fmt.Sprintf("%s is no %s", cmp.Or(parts[2], "a "+parts[1]), parts[3])
+			if strings.Contains(parts[3], ".") {
+				detail = fmt.Sprintf("%s stands where several keys belong", cmp.Or(parts[2], "a "+parts[1]))
+			}
+		}
 		ps.add(line, "", "%s", detail)
 	}
 	return doc
@@ -167,7 +172,7 @@ func decode(text []byte, ps *problems) *document {
 var (
 	atLine     = regexp.MustCompile(`(?s)^line (\d+): (.*)$`)
 	unknownKey = regexp.MustCompile(`^field (.+) not found in type .*$`)
-	intoType   = regexp.MustCompile(`into \S*(config\.\S*|struct \{.*)$`)
+	wrongType  = regexp.MustCompile("^cannot unmarshal !!(\\w+)(?: (`.*`))? into (.*)$")
 )
 
 // keys lists every key of the file, for suggestions.
@@ -213,7 +218,7 @@ func (d *document) forward(ps *problems) Forward {
 
 // members checks the declared members and returns them.
 func (d *document) members(ps *problems) []Member {
-	if len(d.Members) == 0 {
+	if len(d.Members) == 0 && len(ps.all) == 0 { // else the file could not be read
 		ps.add(0, "members", "none is declared")
 	}
 	names, addrs := map[string]int{}, map[string]int{} // to the line that has it
