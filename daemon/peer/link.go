@@ -26,8 +26,6 @@ const (
 	// an election reaches a peer that is just starting.
 	waitingBytes = 64 << 10
 
-	pingInterval = time.Second
-
 	// A lost peer is dialled at once, then after pauses that double from minPause to maxPause.
 	minPause = 20 * time.Millisecond
 	maxPause = time.Second
@@ -260,10 +258,10 @@ func (l *link) read(stream grpc.BidiStreamingClient[peerpb.Frame, peerpb.Frame])
 	}
 }
 
-// write sends what is queued, as few frames as the bound allows, and a ping every pingInterval. It
+// write sends what is queued, as few frames as the bound allows, and a ping every Options.PingEvery. It
 // returns when the stream has ended or ctx is done.
 func (l *link) write(ctx context.Context, stream grpc.BidiStreamingClient[peerpb.Frame, peerpb.Frame]) error {
-	ping := time.NewTicker(pingInterval)
+	ping := time.NewTicker(l.net.opts.PingEvery)
 	defer ping.Stop()
 	var batch []packet
 	var frame frame

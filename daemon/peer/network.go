@@ -49,6 +49,8 @@ type Options struct {
 
 	// QueueBytes bounds what waits for one connected peer. 0 means 64 MiB.
 	QueueBytes int64
+	// PingEvery is how often a connected peer is heard at least. 0 means 1 s.
+	PingEvery time.Duration
 
 	// OnStatus is called after a peer was connected, was lost, or could not be reached.
 	// OnRefusedConnection is called once when a peer's stream broke and its port then refused the
@@ -66,6 +68,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.QueueBytes == 0 {
 		o.QueueBytes = 64 << 20
+	}
+	if o.PingEvery == 0 {
+		o.PingEvery = time.Second
 	}
 	if o.OnStatus == nil {
 		o.OnStatus = func(PeerStatus) {}
@@ -103,7 +108,7 @@ type PeerStatus struct {
 	// cannot be reached.
 	Refusal *Refusal
 	// LastHeard is when any message of the peer last arrived, on either stream; a connected peer
-	// is heard once a second. Zero: never.
+	// is heard every Options.PingEvery. Zero: never.
 	LastHeard time.Time
 	RTT       time.Duration // of the last ping; 0: none yet
 	// QueueBytes is roughly what waits to be sent.

@@ -65,13 +65,14 @@ const (
 	ReasonRejoin             = "rejoin"
 	ReasonSteppingDown       = "stepping_down"
 	ReasonUpgradeRequired    = "upgrade_required"
+	ReasonNotBorn            = "not_born" // it belongs to no cluster yet: ask again
 )
 
 // reasonLabel bounds the values of a metric label: a reason of a newer binary counts as "other".
 func reasonLabel(reason string) string {
 	switch reason {
 	case ReasonWrongCluster, ReasonIncarnationChanged, ReasonRemoved, ReasonExpired, ReasonUnknownMember,
-		ReasonAmnesia, ReasonSnapshotRequired, ReasonRejoin, ReasonSteppingDown, ReasonUpgradeRequired:
+		ReasonAmnesia, ReasonSnapshotRequired, ReasonRejoin, ReasonSteppingDown, ReasonUpgradeRequired, ReasonNotBorn:
 		return reason
 	}
 	return "other"
