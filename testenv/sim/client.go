@@ -92,11 +92,12 @@ func (cl *clients) write(m *member, ack consensus.Ack) *op {
 	return o
 }
 
-func (cl *clients) read(m *member) {
+func (cl *clients) read(m *member) *op {
 	o := cl.begin(m)
 	o.read = true
 	cl.c.note(m.id, "read", o.n, o.floor)
 	m.step(consensus.Input{Read: consensus.Token(o.n)})
+	return o
 }
 
 // deadline: the client gives up. Only now is the outcome unknown.

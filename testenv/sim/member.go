@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -97,6 +96,9 @@ func (m *member) crash() {
 		m.c.seen["crash with unsynced frames"]++
 	}
 	m.log.crash(m.c.rng)
+	if m.c.chance(0.3) {
+		m.state.flush() // it was flushed just before
+	}
 	m.state.crash()
 	m.machine, m.appends, m.writing, m.applies, m.applying = nil, nil, nil, nil, false
 	m.role = consensus.Role{}
@@ -250,7 +252,7 @@ func (m *member) apply() {
 		}
 		m.c.note(m.id, "applied", m.state.live.applied.Index, m.state.live.digest)
 		m.applying = false
-		for _, run := range slices.Clip(runs) {
+		for _, run := range runs {
 			m.step(consensus.Input{Applied: run})
 		}
 	})

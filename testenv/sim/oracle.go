@@ -105,6 +105,8 @@ func (o *oracle) audit() {
 			o.c.violated("write %d failed and is applied at %s", id, at)
 		case op.outcome == waiting:
 			o.c.violated("write %d has no outcome", id)
+		case op.outcome == ackedOne && !applied:
+			o.c.seen["write acknowledged by the leader was lost"]++
 		case op.outcome == unknown && applied:
 			o.c.seen["unknown write is in"]++
 		case op.outcome == unknown:

@@ -27,9 +27,9 @@ const (
 // Result is what a run came to.
 type Result struct {
 	Seed      uint64
-	Hash      uint64        // of everything that happened, in order
-	Simulated time.Duration // virtual time that passed
-	Seen      map[string]int
+	Hash      uint64         // of everything that happened, in order
+	Simulated time.Duration  // virtual time that passed
+	Seen      map[string]int // how often something worth reaching was reached
 
 	// Err is nil, or the first violation with the newest events before it.
 	Err error
@@ -95,6 +95,9 @@ func Run(seed uint64) Result {
 		e := heap.Pop(&c.agenda).(event)
 		c.now = e.at
 		e.do()
+	}
+	for _, m := range c.members {
+		c.seen["entry read below the ring"] += m.log.reads
 	}
 	r := Result{Seed: seed, Hash: c.trace.hash, Simulated: c.now, Seen: c.seen}
 	if c.err != nil {
@@ -186,11 +189,22 @@ func (c *cluster) awaitLeader(until time.Duration) {
 		}
 	}
 	c.note(leader.id, "settled", leader.role.Term)
-	c.awaitAgreement(c.now+agreeLimit, c.clients.write(leader, consensus.AckQuorum))
+	var reads []*op
+	for _, m := range c.members {
+		reads = append(reads, c.clients.read(m))
+	}
+	c.awaitAgreement(c.now+agreeLimit, c.clients.write(leader, consensus.AckQuorum), reads)
 }
 
-// awaitAgreement: a write through the new leader is acknowledged, and all members become equal.
-func (c *cluster) awaitAgreement(until time.Duration, last *op) {
+// awaitAgreement: a write through the new leader is acknowledged, every member serves a linearizable
+// read, and all members become equal.
+func (c *cluster) awaitAgreement(until time.Duration, last *op, reads []*op) {
+	for _, r := range reads {
+		if r.outcome == unknown {
+			c.violated("read %d at member %d is not answered, though nothing is wrong", r.n, r.member.id)
+			return
+		}
+	}
 	equal := last.outcome == acked
 	for _, m := range c.members {
 		equal = equal && m.state.live.digest == c.members[0].state.live.digest &&
@@ -200,14 +214,12 @@ func (c *cluster) awaitAgreement(until time.Duration, last *op) {
 	case equal && c.clients.waiting() == 0:
 		c.done = true
 		c.oracle.audit()
-	case last.outcome == failed || last.outcome == unknown && c.now < until:
+	case c.now < until:
 		// The leader may have been busy (uncommitted bytes at their bound) or replaced: try again.
-		if leader := c.leader(); leader != nil {
+		if leader := c.leader(); leader != nil && (last.outcome == failed || last.outcome == unknown) {
 			last = c.clients.write(leader, consensus.AckQuorum)
 		}
-		fallthrough
-	case c.now < until:
-		c.after(tick/2, func() { c.awaitAgreement(until, last) })
+		c.after(tick/2, func() { c.awaitAgreement(until, last, reads) })
 	default:
 		c.violated("members differ %s after the faults ended", agreeLimit)
 	}

@@ -1,0 +1,230 @@
+package dev
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/auth"
+)
+
+// Names returns the names of the members, in the order they are used.
+func Names() []string {
+	return []string{"us-east", "us-west", "ap-south", "eu-west", "eu-north", "sa-east", "af-south"}
+}
+
+// Options configures Run.
+type Options struct {
+	Nodes    int    // 1 to 7
+	HTTPBase int    // member i listens on HTTPBase+i, i from 1
+	GRPCBase int    // likewise
+	Dir      string // kept and taken up again; empty: a temporary directory, removed at the end
+	Empty    bool   // load no sample
+	For      time.Duration
+	Restart  bool // start a child that died again, after restartDelay
+	JSON     bool // print api.DevReady as one line on Out; words go to Err
+
+	Exe string // the tidald binary
+	Out io.Writer
+	Err io.Writer
+}
+
+const (
+	restartDelay = 2 * time.Second
+	readyWithin  = 60 * time.Second
+	stopWithin   = 10 * time.Second
+)
+
+// UsageError is an option that cannot be.
+type UsageError struct{ Detail string }
+
+func (e *UsageError) Error() string { return e.Detail }
+
+func (o Options) validate() error {
+	if o.Nodes < 1 || o.Nodes > len(Names()) {
+		return &UsageError{fmt.Sprintf("--nodes %d: want 1 to %d", o.Nodes, len(Names()))}
+	}
+	for _, b := range []struct {
+		flag string
+		base int
+	}{{"--http-base", o.HTTPBase}, {"--grpc-base", o.GRPCBase}} {
+		if b.base < 1 || b.base+o.Nodes > 65535 {
+			return &UsageError{fmt.Sprintf("%s %d: want 1 to %d", b.flag, b.base, 65535-o.Nodes)}
+		}
+	}
+	if d := o.HTTPBase - o.GRPCBase; d > -o.Nodes && d < o.Nodes {
+		return &UsageError{fmt.Sprintf("--http-base %d and --grpc-base %d: the ports of %d members overlap", o.HTTPBase, o.GRPCBase, o.Nodes)}
+	}
+	if o.For < 0 {
+		return &UsageError{fmt.Sprintf("--for %s: want a positive duration", o.For)}
+	}
+	return nil
+}
+
+// Run starts the cluster and returns when ctx ends or Options.For has passed, after every child has
+// ended. An error says why the cluster could not be started or kept.
+func Run(ctx context.Context, o Options) (err error) {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	dir, cleanup, err := o.directory()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cleanup()) }()
+	members := o.members(dir)
+	if err := checkPorts(members); err != nil {
+		return err
+	}
+	config := filepath.Join(dir, "tidal.yaml")
+	if err := writeConfig(dir, config, members); err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	family := newFamily(o, config, members, cancel)
+	defer family.stop()
+	if err := family.start(); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.Err, "starting %d members in %s\n", o.Nodes, dir)
+	c := newClient(members)
+	if err := c.waitReady(ctx, readyWithin); err != nil {
+		return fmt.Errorf("wait for the members: %w%s", err, family.lastWords())
+	}
+	if !o.Empty {
+		if err := loadSample(ctx, c, o.Err, filepath.Join(dir, "sample")); err != nil {
+			return fmt.Errorf("load the sample: %w", err)
+		}
+	}
+	if err := o.announce(ctx, c, dir, family.members()); err != nil {
+		return err
+	}
+	var timeUp <-chan time.Time
+	if o.For > 0 {
+		t := time.NewTimer(o.For)
+		defer t.Stop()
+		timeUp = t.C
+	}
+	select {
+	case <-timeUp:
+		return nil
+	case <-ctx.Done():
+		if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+			return cause
+		}
+		return nil
+	}
+}
+
+func (o Options) directory() (dir string, cleanup func() error, err error) {
+	if o.Dir == "" {
+		dir, err := os.MkdirTemp("", "tidal-dev-")
+		if err != nil {
+			return "", nil, fmt.Errorf("make a temporary directory: %w", err)
+		}
+		return dir, func() error { return os.RemoveAll(dir) }, nil
+	}
+	dir, err = filepath.Abs(o.Dir)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("make the directory %s: %w", o.Dir, err)
+	}
+	return dir, func() error { return nil }, nil
+}
+
+func (o Options) members(dir string) []api.DevMember {
+	var ms []api.DevMember
+	for i := range o.Nodes {
+		name := Names()[i]
+		ms = append(ms, api.DevMember{
+			Name: name,
+			HTTP: "http://127.0.0.1:" + strconv.Itoa(o.HTTPBase+i+1),
+			GRPC: "127.0.0.1:" + strconv.Itoa(o.GRPCBase+i+1),
+			Dir:  filepath.Join(dir, name),
+		})
+	}
+	return ms
+}
+
+// checkPorts finds a port that is taken before a child meets it, so that the message names it.
+func checkPorts(members []api.DevMember) error {
+	for _, m := range members {
+		for _, addr := range []string{m.HTTP[len("http://"):], m.GRPC} {
+			l, err := net.Listen("tcp", addr)
+			if err != nil {
+				return fmt.Errorf("%s of %s cannot be used (is another cluster running? choose --http-base and --grpc-base): %w", addr, m.Name, err)
+			}
+			if err := l.Close(); err != nil {
+				return fmt.Errorf("try the port %s: %w", addr, err)
+			}
+		}
+	}
+	return nil
+}
+
+// writeConfig writes the topology file of members and, where there is none, the peer key.
+func writeConfig(dir, path string, members []api.DevMember) error {
+	key := filepath.Join(dir, "peer.key")
+	if _, err := os.Stat(key); errors.Is(err, os.ErrNotExist) {
+		if err := auth.MakePeerKey(key, rand.Reader); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return fmt.Errorf("look for the peer key: %w", err)
+	}
+	b := []byte("# Written by tidald dev at every start.\nmembers:\n")
+	for _, m := range members {
+		b = fmt.Appendf(b, "  - name: %s\n    grpc_addr: %s\n    http_addr: %s\n", m.Name, m.GRPC, m.HTTP[len("http://"):])
+	}
+	b = fmt.Appendf(b, "auth:\n  peer_key_file: %s\n", key)
+	b = append(b, "election:\n  tick: 20ms\n  heartbeat_ticks: 1\n  election_ticks: 15\ndrills:\n  enabled: true\n"...)
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	return nil
+}
+
+// announce prints what there is and what to do with it.
+func (o Options) announce(ctx context.Context, c *client, dir string, members []api.DevMember) error {
+	w := o.Out
+	if o.JSON {
+		line, err := json.Marshal(api.DevReady{Ready: true, Dir: dir, Members: members})
+		if err != nil {
+			return fmt.Errorf("encode the first line: %w", err)
+		}
+		if _, err := fmt.Fprintf(o.Out, "%s\n", line); err != nil {
+			return fmt.Errorf("print the first line: %w", err)
+		}
+		w = o.Err
+	}
+	if !o.Empty {
+		if err := c.printFeed(ctx, w); err != nil {
+			return err
+		}
+	}
+	if err := c.printStatus(ctx, w); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, `
+Try, in another terminal:
+  curl -s '%[1]s/feed?limit=5'
+  curl -s -X POST %[1]s/signals -d '{"item":"m0001","signal":"view"}'
+  go run ./cmd/tidalctl --endpoint %[2]s status
+  kill -9 %[3]d          # %[4]s; it is started again after %[5]s
+Ctrl-C stops everything. Logs are in %[6]s.
+`, members[0].HTTP, members[min(1, len(members)-1)].HTTP, members[0].PID, members[0].Name, restartDelay, dir)
+	return err
+}

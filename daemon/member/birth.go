@@ -1,0 +1,218 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tidaldb/tidal/daemon/apply"
+	"github.com/tidaldb/tidal/daemon/datadir"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/peer"
+	"github.com/tidaldb/tidal/daemon/state"
+	"github.com/tidaldb/tidal/daemon/wal"
+)
+
+const (
+	probeTimeout = time.Second
+	// Members of one birth start within seconds of each other and then wait for one another: ask
+	// often at first, seldom where somebody stays away.
+	probeEvery    = 50 * time.Millisecond
+	probeEveryMax = 500 * time.Millisecond
+	// conflictEvery is how often a member that never had a leader looks for another genesis.
+	conflictEvery = 2 * time.Second
+)
+
+// firstEntry is where every replica begins: what a birth writes is applied at it.
+var firstEntry = ident.EntryID{Term: 1, Index: 1}
+
+// findCluster asks the declared members until a cluster is made or found, then serves. It returns
+// when that is done or ctx ends.
+func (m *Member) findCluster(ctx context.Context) {
+	wait := probeEvery
+	for {
+		d := membership.DecideBirth(m.birth(nil, m.askAll(ctx)))
+		switch d.Act {
+		case membership.BirthMake, membership.BirthAdopt:
+			id, err := m.beBorn(d.Genesis, d.ID)
+			if err == nil {
+				m.log.Info("cluster joined at its birth", slog.Any("cluster", id.Cluster), slog.Any("node", id.ID),
+					slog.Bool("made", d.Act == membership.BirthMake))
+				m.serve(id, true)
+				return
+			}
+			m.setWaiting([]membership.Waiting{{Name: m.opts.Name, Reason: err.Error()}})
+		case membership.BirthWait:
+			m.setWaiting(d.Waiting)
+		case membership.BirthRefuse:
+			m.setWaiting([]membership.Waiting{{Name: m.opts.Name, Reason: d.Refusal.Error()}})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		wait = min(wait*5/4, probeEveryMax)
+	}
+}
+
+// watchForConflict looks for another genesis for as long as this member never had a leader.
+func (m *Member) watchForConflict(ctx context.Context, genesis membership.Genesis) {
+	for !m.hadLeader() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(conflictEvery):
+		}
+		if m.hadLeader() {
+			break
+		}
+		if d := membership.DecideBirth(m.birth(&genesis, m.askAll(ctx))); d.Act == membership.BirthRefuse {
+			m.setWaiting([]membership.Waiting{{Name: m.opts.Name, Reason: d.Refusal.Error() + "; to give this directory up, stop the member and move " + m.opts.DataDir + " away"}})
+		}
+	}
+	m.setWaiting(nil)
+}
+
+// hadLeader reports whether a leader ever committed an entry here: genesis is index 1.
+func (m *Member) hadLeader() bool {
+	r, err := m.Replica(0)
+	return err == nil && r.Status().Commit > firstEntry.Index
+}
+
+func (m *Member) birth(genesis *membership.Genesis, answers map[string]membership.Answer) membership.Birth {
+	return membership.Birth{
+		Name: m.opts.Name, Incarnation: m.identity().Incarnation, Genesis: genesis,
+		Declared: m.opts.Declared, Topology: m.opts.Topology, Answers: answers,
+	}
+}
+
+// askAll probes every other declared member at once. One that does not answer delays nobody beyond
+// probeTimeout.
+func (m *Member) askAll(ctx context.Context) map[string]membership.Answer {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	var (
+		mu      sync.Mutex
+		answers = map[string]membership.Answer{}
+		wg      sync.WaitGroup
+	)
+	self := m.identity()
+	for _, d := range m.opts.Declared {
+		if d.Name == m.opts.Name {
+			continue
+		}
+		wg.Go(func() {
+			reply, err := m.net.Probe(ctx, d.GRPCAddr, peer.ProbeRequest{Name: self.Name, Incarnation: self.Incarnation, TopologyDigest: m.opts.Topology})
+			mu.Lock()
+			defer mu.Unlock()
+			answers[d.Name] = answerOf(reply, err)
+		})
+	}
+	wg.Wait()
+	return answers
+}
+
+func answerOf(r peer.ProbeReply, err error) membership.Answer {
+	if err != nil {
+		return membership.Answer{Detail: err.Error()}
+	}
+	a := membership.Answer{Kind: membership.AnswerInitialised, Name: r.Name, Incarnation: r.Incarnation, Topology: r.TopologyDigest, Genesis: r.Genesis}
+	if r.Fresh {
+		a.Kind = membership.AnswerFresh
+	}
+	return a
+}
+
+// setWaiting publishes for whom a member waits, and logs when that changes.
+func (m *Member) setWaiting(w []membership.Waiting) {
+	m.mu.Lock()
+	changed := fmt.Sprint(m.mu.waiting) != fmt.Sprint(w)
+	m.mu.waiting = w
+	m.mu.Unlock()
+	if !changed {
+		return
+	}
+	for _, x := range w {
+		m.log.Info("waiting", slog.String("for", x.Name), slog.String("why", x.Reason))
+	}
+}
+
+// beBorn makes this member voter id of the cluster of genesis.
+//
+// Every step is durable before the next, and a crash between any two leads back here at the next
+// start, before a replica was ever opened: a member that has not voted may write its birth again.
+//
+//  1. member: cluster, id, genesis
+//  2. votes: term 1, no vote, which the log of step 3 must not be ahead of
+//  3. the first generation of group 0, its marker last
+//  4. member: group 0 exists; from here on its absence is a lost disk
+func (m *Member) beBorn(genesis membership.Genesis, id ident.MemberID) (datadir.Member, error) {
+	if err := m.opts.Dir.Admit(genesis.ClusterID(), id, genesis.Encode()); err != nil {
+		return datadir.Member{}, fmt.Errorf("write the identity: %w", err)
+	}
+	return m.finishBirth(genesis)
+}
+
+// finishBirth is steps 2 to 4 of beBorn.
+func (m *Member) finishBirth(genesis membership.Genesis) (datadir.Member, error) {
+	dir := m.opts.Dir
+	if err := dir.SetVote(0, datadir.Vote{Term: firstEntry.Term}); err != nil {
+		return datadir.Member{}, fmt.Errorf("write the first term: %w", err)
+	}
+	if _, err := dir.Group(0).Birth(func(logDir, stateDir string) error {
+		return m.writeFirstGeneration(genesis, logDir, stateDir)
+	}); err != nil {
+		return datadir.Member{}, fmt.Errorf("write the first generation of group 0: %w", err)
+	}
+	if err := dir.AddGroup(0); err != nil {
+		return datadir.Member{}, fmt.Errorf("record group 0: %w", err)
+	}
+	id := dir.Member()
+	m.mu.Lock()
+	m.mu.identity = id
+	m.mu.Unlock()
+	return id, nil
+}
+
+func (m *Member) writeFirstGeneration(genesis membership.Genesis, logDir, stateDir string) error {
+	at := state.Position{Applied: firstEntry, Conf: genesis.ConfState()}
+	err := state.Create(state.Options{FS: m.opts.FS, Dir: stateDir, Logger: m.log}, at, func(b *state.Batch) error {
+		return apply.Birth(b, genesis.Roster())
+	})
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	hs := &pb.HardState{Term: proto.Uint64(firstEntry.Term), Vote: proto.Uint64(0), Commit: proto.Uint64(firstEntry.Index)}
+	if err := wal.Create(wal.Options{FS: m.opts.FS, Dir: logDir, Group: 0, Logger: m.log}, firstEntry, hs); err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	return nil
+}
+
+// resume serves what the directory holds: it finishes a birth that a crash cut short, then opens.
+func (m *Member) resume(ctx context.Context, id datadir.Member) error {
+	genesis, err := membership.DecodeGenesis(id.Genesis)
+	if err != nil {
+		return fmt.Errorf("member file: %w", err)
+	}
+	born := len(id.Groups) > 0
+	if !born {
+		if id, err = m.finishBirth(genesis); err != nil {
+			return err
+		}
+	}
+	if genesis.ClusterID() != id.Cluster {
+		return errors.New("member file: the genesis record is of another cluster")
+	}
+	m.serve(id, !born)
+	m.done.Go(func() { m.watchForConflict(ctx, genesis) })
+	return nil
+}

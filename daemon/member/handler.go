@@ -1,0 +1,83 @@
+package member
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/peer"
+)
+
+// Probe answers what this member is, before and after birth. A fresh answer holds for this process
+// and this incarnation alone.
+func (m *Member) Probe(peer.ProbeRequest) peer.ProbeReply {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	id := m.mu.identity
+	reply := peer.ProbeReply{
+		Cluster: id.Cluster, ID: id.ID, Name: id.Name, Incarnation: id.Incarnation, Fresh: id.ID == 0,
+		TopologyDigest: m.opts.Topology, Genesis: id.Genesis, RosterVersion: m.mu.roster.Version, Version: m.opts.Version,
+	}
+	if g := m.mu.groups[0]; g != nil && g.replica != nil {
+		s := g.replica.Status()
+		reply.Leader, reply.Term = s.Leader, s.Term
+	}
+	return reply
+}
+
+// SelfHello is what this member says when it opens a stream.
+func (m *Member) SelfHello() peer.Hello {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	id := m.mu.identity
+	h := peer.Hello{
+		Cluster: id.Cluster, Member: id.ID, Incarnation: id.Incarnation, Name: id.Name, BootEpoch: id.BootEpoch,
+		RosterVersion: m.mu.roster.Version, Capabilities: ident.Supported, Version: m.opts.Version,
+	}
+	for _, gid := range id.Groups {
+		if g := m.mu.groups[gid]; g != nil && g.replica != nil {
+			s := g.replica.Status()
+			h.Groups = append(h.Groups, peer.GroupPosition{Group: gid, LastDurable: ident.EntryID{Term: s.DurableTerm, Index: s.Durable}})
+		}
+	}
+	return h
+}
+
+// Hello decides whether the member that says h may open a stream to this one.
+func (m *Member) Hello(h peer.Hello) (peer.Hello, *peer.Refusal) {
+	if r := m.refuse(h); r != nil {
+		return peer.Hello{}, r
+	}
+	return m.SelfHello(), nil
+}
+
+func (m *Member) refuse(h peer.Hello) *peer.Refusal {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	id, roster := m.mu.identity, m.mu.roster
+	if id.ID == 0 {
+		return &peer.Refusal{Reason: peer.ReasonNotBorn, Detail: fmt.Sprintf("%s belongs to no cluster yet", id.Name)}
+	}
+	if h.Cluster != id.Cluster {
+		return &peer.Refusal{Reason: peer.ReasonWrongCluster, Detail: fmt.Sprintf("%s belongs to cluster %s, not %s", id.Name, id.Cluster, h.Cluster)}
+	}
+	known, ok := roster.Member(h.Member)
+	switch {
+	case !ok && h.RosterVersion > roster.Version:
+		return nil // this side is behind: a new leader must be heard
+	case !ok:
+		return &peer.Refusal{Reason: peer.ReasonUnknownMember, Detail: fmt.Sprintf("member %s is not in roster version %d", h.Member, roster.Version)}
+	case known.Incarnation != h.Incarnation:
+		return &peer.Refusal{Reason: peer.ReasonIncarnationChanged, Detail: fmt.Sprintf("member %s had incarnation %s, not %s", h.Member, known.Incarnation, h.Incarnation)}
+	}
+	return nil
+}
+
+// Deliver hands raft messages of one group to its replica. Messages for a group that is not open are
+// dropped: raft sends again.
+func (m *Member) Deliver(_ ident.MemberID, gid ident.GroupID, msgs []*pb.Message) {
+	if r, err := m.Replica(gid); err == nil {
+		r.Receive(msgs)
+	}
+}

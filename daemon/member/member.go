@@ -1,0 +1,264 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidaldb/tidal/daemon/datadir"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/peer"
+	"github.com/tidaldb/tidal/daemon/replica"
+)
+
+// Network is what a member needs of the transport. *peer.Network implements it.
+type Network interface {
+	replica.Network
+	// SetPeers replaces the dial table.
+	SetPeers(peers []peer.Peer)
+	// Probe asks the member at addr what it is.
+	Probe(ctx context.Context, addr string, req peer.ProbeRequest) (peer.ProbeReply, error)
+}
+
+// Options configures New. Every field without a remark is required.
+type Options struct {
+	Dir     *datadir.Dir // open; the member uses it, its owner closes it after Stop
+	DataDir string       // its path, for messages
+	FS      vfs.FS
+
+	Name     string
+	GRPCAddr string // advertised
+	HTTPAddr string // advertised
+
+	// Declared are the members of the topology file in its order: names and addresses, no ids. It
+	// holds this member too.
+	Declared []membership.Declared
+	Topology [32]byte // digest of that list
+
+	Tick           time.Duration // of the raft clock
+	HeartbeatTicks int
+	ElectionTicks  int
+
+	Version string
+	Now     func() time.Time      // wall time, for stamps and for status
+	Logger  *slog.Logger          // nil: silent
+	Metrics prometheus.Registerer // nil: kept, not exported
+}
+
+// Phase is what a member is doing.
+type Phase string
+
+// The phases, in the order a member goes through them.
+const (
+	PhaseWaiting Phase = "waiting" // for its cluster to be born
+	PhaseServing Phase = "serving" // its groups are open, or quarantined
+	PhaseStopped Phase = "stopped"
+)
+
+// ErrNotBorn refuses a request to a member whose cluster does not exist yet.
+var ErrNotBorn = errors.New("the cluster is not born yet")
+
+// ErrNoGroup refuses a request for a group that this member does not hold.
+var ErrNoGroup = errors.New("no such group on this member")
+
+// QuarantinedError refuses a request to a replica whose data must not be served.
+type QuarantinedError struct {
+	Group      ident.GroupID
+	Quarantine Quarantine
+}
+
+func (e *QuarantinedError) Error() string {
+	return fmt.Sprintf("group %s is quarantined (%s): %s", e.Group, e.Quarantine.Cause, e.Quarantine.Detail)
+}
+
+// Member is one member. Its methods are safe for concurrent use.
+type Member struct {
+	opts    Options
+	log     *slog.Logger
+	started time.Time
+	net     Network // set by Start
+
+	mu struct {
+		sync.RWMutex
+		identity datadir.Member
+		phase    Phase
+		waiting  []membership.Waiting // empty: for nobody
+		roster   membership.Roster    // zero before birth
+		groups   map[ident.GroupID]*group
+		ready    bool // sticky within one boot
+	}
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// group is one replica, open or quarantined.
+type group struct {
+	id         ident.GroupID
+	replica    *replica.Replica // nil: closed
+	close      func() error     // log and state, after the replica
+	quarantine *Quarantine      // nil: sound
+	bornNow    bool             // made in this boot: ready only after it caught up once
+}
+
+// New makes a member of an open data directory. It starts nothing.
+func New(opts Options) *Member {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Member{opts: opts, log: opts.Logger, started: opts.Now()}
+	m.mu.identity = opts.Dir.Member()
+	m.mu.phase = PhaseWaiting
+	m.mu.groups = map[ident.GroupID]*group{}
+	return m
+}
+
+// Start opens the groups of an initialised member, or begins to look for the cluster of a fresh
+// one, and returns. net must be ready to dial; m must already be its handler.
+func (m *Member) Start(net Network) error {
+	m.net = net
+	ctx, cancel := context.WithCancel(context.Background())
+	m.stop = cancel
+	id := m.identity()
+	if id.ID == 0 {
+		m.done.Go(func() { m.findCluster(ctx) })
+		return nil
+	}
+	return m.resume(ctx, id)
+}
+
+// Stop closes every group and waits for everything Start began. It is idempotent.
+func (m *Member) Stop() error {
+	if m.stop != nil {
+		m.stop()
+	}
+	m.done.Wait()
+	m.mu.Lock()
+	groups := make([]*group, 0, len(m.mu.groups))
+	for _, g := range m.mu.groups {
+		groups = append(groups, g)
+	}
+	m.mu.phase = PhaseStopped
+	m.mu.groups = map[ident.GroupID]*group{}
+	m.mu.Unlock()
+	slices.SortFunc(groups, func(a, b *group) int { return int(a.id) - int(b.id) })
+	var errs []error
+	for _, g := range groups {
+		errs = append(errs, g.shut())
+	}
+	return errors.Join(errs...)
+}
+
+func (g *group) shut() error {
+	var errs []error
+	if g.replica != nil {
+		errs = append(errs, g.replica.Close())
+	}
+	if g.close != nil {
+		errs = append(errs, g.close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close group %s: %w", g.id, err)
+	}
+	return nil
+}
+
+// serve opens every group this member holds. bornNow says that the cluster was born in this boot.
+func (m *Member) serve(id datadir.Member, bornNow bool) {
+	for _, gid := range id.Groups {
+		g := m.openGroup(gid, id)
+		g.bornNow = bornNow
+		m.mu.Lock()
+		m.mu.groups[gid] = g
+		sound := g.quarantine == nil
+		m.mu.Unlock()
+		if sound {
+			g.replica.Start()
+		}
+	}
+	m.mu.Lock()
+	m.mu.phase = PhaseServing
+	m.mu.waiting = nil
+	m.mu.Unlock()
+}
+
+// Replica returns the open replica of g, or ErrNotBorn, ErrNoGroup or a *QuarantinedError.
+func (m *Member) Replica(gid ident.GroupID) (*replica.Replica, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	g, ok := m.mu.groups[gid]
+	switch {
+	case ok && g.quarantine != nil:
+		return nil, &QuarantinedError{Group: gid, Quarantine: *g.quarantine}
+	case ok && g.replica != nil:
+		return g.replica, nil
+	case m.mu.phase == PhaseWaiting:
+		return nil, ErrNotBorn
+	default:
+		return nil, ErrNoGroup
+	}
+}
+
+// Roster returns the membership as applied; the zero Roster before birth.
+func (m *Member) Roster() membership.Roster {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.mu.roster
+}
+
+// Declared returns the members of the topology file, in its order, without ids.
+func (m *Member) Declared() []membership.Member {
+	all := make([]membership.Member, 0, len(m.opts.Declared))
+	for _, d := range m.opts.Declared {
+		all = append(all, membership.Member{Name: d.Name, GRPCAddr: d.GRPCAddr, HTTPAddr: d.HTTPAddr, Role: membership.RoleVoter})
+	}
+	return all
+}
+
+func (m *Member) identity() datadir.Member {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.mu.identity
+}
+
+// applyRoster is the one place where an applied roster takes effect: who is dialled, and where. The
+// replica of group 0 calls it, in log order, and boot calls it once with what the state holds.
+func (m *Member) applyRoster(r membership.Roster) {
+	m.mu.Lock()
+	m.mu.roster = r
+	self := m.mu.identity.ID
+	m.mu.Unlock()
+	peers := make([]peer.Peer, 0, len(r.Members))
+	for _, x := range r.Members {
+		if x.ID != self {
+			peers = append(peers, peer.Peer{ID: x.ID, Addr: m.addrOf(x)})
+		}
+	}
+	m.net.SetPeers(peers)
+}
+
+// addrOf is where x is dialled. A declared member is dialled where the topology file says: the file
+// is how an operator moves a whole cluster to other addresses.
+func (m *Member) addrOf(x membership.Member) string {
+	if d, ok := m.declared(x.Name); ok {
+		return d.GRPCAddr
+	}
+	return x.GRPCAddr
+}
+
+func (m *Member) declared(name string) (membership.Declared, bool) {
+	for _, d := range m.opts.Declared {
+		if d.Name == name {
+			return d, true
+		}
+	}
+	return membership.Declared{}, false
+}

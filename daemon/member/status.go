@@ -1,0 +1,144 @@
+package member
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/datadir"
+	"github.com/tidaldb/tidal/daemon/durable"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/replica"
+	"github.com/tidaldb/tidal/daemon/wal"
+)
+
+// readyLag is how far behind the leader a member that was born in this boot may be to count as
+// ready: never 0, which load keeps out of reach.
+const readyLag = 1024
+
+// Status is one member's view of itself and of its groups, taken without blocking.
+type Status struct {
+	Name        string
+	ID          ident.MemberID // 0 before birth
+	Cluster     ident.ClusterID
+	Incarnation ident.Incarnation
+	BootEpoch   uint64
+	Version     string
+	StartedAt   time.Time
+	Phase       Phase
+	WaitingFor  []membership.Waiting
+	GRPCAddr    string // advertised
+	HTTPAddr    string
+	Roster      membership.Roster
+	Groups      []GroupStatus // by group
+	Ready       bool
+	// NotReady says why not, one line a reason; empty when ready.
+	NotReady []string
+}
+
+// GroupStatus is one replica's view.
+type GroupStatus struct {
+	Group      ident.GroupID
+	Replica    replica.Status // zero when the replica never opened in this boot
+	Quarantine *Quarantine    // nil: sound
+}
+
+// Status returns what this member knows now.
+func (m *Member) Status() Status {
+	m.mu.RLock()
+	id := m.mu.identity
+	s := Status{
+		Name: m.opts.Name, ID: id.ID, Cluster: id.Cluster, Incarnation: id.Incarnation, BootEpoch: id.BootEpoch,
+		Version: m.opts.Version, StartedAt: m.started, Phase: m.mu.phase, WaitingFor: m.mu.waiting,
+		GRPCAddr: m.opts.GRPCAddr, HTTPAddr: m.opts.HTTPAddr, Roster: m.mu.roster, Ready: m.mu.ready,
+	}
+	var bornNow bool
+	for _, g := range m.mu.groups {
+		gs := GroupStatus{Group: g.id, Quarantine: g.quarantine}
+		if g.replica != nil {
+			gs.Replica = g.replica.Status()
+		}
+		s.Groups = append(s.Groups, gs)
+		bornNow = bornNow || g.bornNow
+	}
+	m.mu.RUnlock()
+	slices.SortFunc(s.Groups, func(a, b GroupStatus) int { return int(a.Group) - int(b.Group) })
+	s.NotReady = notReady(s, bornNow)
+	if s.Ready = len(s.NotReady) == 0; s.Ready && !m.wasReady() {
+		m.mu.Lock()
+		m.mu.ready = true
+		m.mu.Unlock()
+	}
+	return s
+}
+
+func (m *Member) wasReady() bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.mu.ready
+}
+
+// notReady says why a member must get no traffic. s.Ready holds whether it was ready before in this
+// boot: catching up is asked for once.
+func notReady(s Status, bornNow bool) []string {
+	var why []string
+	switch s.Phase {
+	case PhaseWaiting:
+		why = append(why, "the cluster is not born yet")
+		for _, w := range s.WaitingFor {
+			why = append(why, fmt.Sprintf("waits for %s: %s", w.Name, w.Reason))
+		}
+	case PhaseStopped:
+		why = append(why, "stopping")
+	}
+	for _, g := range s.Groups {
+		switch r := g.Replica; {
+		case g.Quarantine != nil:
+			why = append(why, fmt.Sprintf("group %s is quarantined (%s)", g.Group, g.Quarantine.Cause))
+		case s.Ready || !bornNow:
+		case r.Leader == 0:
+			why = append(why, fmt.Sprintf("group %s has not had a leader yet", g.Group))
+		case r.Applied <= firstEntry.Index || r.LeaderLast > r.Applied+readyLag:
+			why = append(why, fmt.Sprintf("group %s is catching up: applied %d of %d", g.Group, r.Applied, r.LeaderLast))
+		}
+	}
+	return why
+}
+
+// causeOf sorts an error of opening or running a replica into the table of design 4.8.
+func causeOf(err error) Cause {
+	if failed, ok := errors.AsType[*replica.FailedError](err); ok {
+		switch failed.Stage {
+		case replica.StageLog, replica.StageVotes:
+			return CauseLogWrite
+		case replica.StageMachine:
+			return CauseAssertion
+		}
+	}
+	if _, ok := errors.AsType[*command.UnknownKindError](err); ok {
+		return CauseUpgradeRequired
+	}
+	if _, ok := errors.AsType[*replica.VotesBehindError](err); ok {
+		return CauseVotesBehind
+	}
+	if _, ok := errors.AsType[*consensus.BootError](err); ok {
+		return CauseCommittedMissing
+	}
+	if _, ok := errors.AsType[*stateError](err); ok {
+		return CauseStateError
+	}
+	if _, ok := errors.AsType[*wal.CorruptError](err); ok {
+		return CauseLogCorrupt
+	}
+	if _, ok := errors.AsType[*durable.CorruptError](err); ok {
+		return CauseLogCorrupt
+	}
+	if _, ok := errors.AsType[*datadir.LostGroupError](err); ok {
+		return CauseCommittedMissing
+	}
+	return CauseStateError
+}

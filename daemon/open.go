@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/tidaldb/tidal/daemon/auth"
+	"github.com/tidaldb/tidal/daemon/config"
+	"github.com/tidaldb/tidal/daemon/datadir"
+	"github.com/tidaldb/tidal/daemon/httpd"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/member"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/ops"
+	"github.com/tidaldb/tidal/daemon/peer"
+)
+
+// New opens a member: after it returned nil, its directory is locked and its ports are taken, but
+// nobody is served before Start. On an error everything is given back, and the disk is as it was.
+func New(o Options) (d *Daemon, err error) {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	d = &Daemon{opts: o, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Stop(context.Background()))
+			d = nil
+		}
+	}()
+	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, step := range []func() error{
+		d.readKeys,
+		d.listen,
+		d.openDirectory,
+		d.makeMember,
+		d.makeNetwork,
+		d.makeSurface,
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// Start lets the member serve: peers first, then its groups, then clients.
+func (d *Daemon) Start() error {
+	d.run("peer network", func() error { return d.network.Serve(d.grpcListener) }, func(context.Context) error {
+		d.network.Stop()
+		return nil
+	})
+	d.onStop("member", func(context.Context) error { return d.member.Stop() })
+	if err := d.member.Start(d.network); err != nil {
+		return err
+	}
+	if d.metricsListener != nil {
+		d.serveMetrics()
+	}
+	d.run("HTTP", func() error { return d.http.Serve(d.httpListener) }, d.http.Stop)
+	d.log.Info("listening", slog.String("http", d.httpListener.Addr().String()), slog.String("grpc", d.grpcListener.Addr().String()))
+	return nil
+}
+
+// listen takes the ports before anything on the disk is touched: a port that is taken is the
+// commonest mistake there is.
+func (d *Daemon) listen() (err error) {
+	c := d.opts.Config
+	for _, l := range []struct {
+		what, addr string
+		into       *net.Listener
+	}{
+		{"HTTP", c.HTTPBind, &d.httpListener},
+		{"gRPC", c.GRPCBind, &d.grpcListener},
+		{"metrics", c.MetricsBind, &d.metricsListener},
+	} {
+		if l.addr == "" {
+			continue
+		}
+		if *l.into, err = net.Listen("tcp", l.addr); err != nil {
+			return fmt.Errorf("listen for %s: %w", l.what, err)
+		}
+		d.onStop(l.what+" listener", func(context.Context) error {
+			if err := (*l.into).Close(); !errors.Is(err, net.ErrClosed) { // a server closes its own
+				return err
+			}
+			return nil
+		})
+	}
+	return nil
+}
+
+func (d *Daemon) openDirectory() (err error) {
+	c := d.opts.Config
+	d.dir, err = datadir.Open(datadir.Options{Path: c.DataDir, Name: c.Name, FS: d.opts.FS, Logger: d.log})
+	if err != nil {
+		return err
+	}
+	d.onStop("data directory", func(context.Context) error { return d.dir.Close() })
+	return nil
+}
+
+func (d *Daemon) makeMember() error {
+	c := d.opts.Config
+	self := c.Self()
+	d.member = member.New(member.Options{
+		Dir: d.dir, DataDir: c.DataDir, FS: d.opts.FS,
+		Name: c.Name, GRPCAddr: self.GRPCAddr, HTTPAddr: self.HTTPAddr,
+		Declared: declared(c.Members), Topology: c.Topology,
+		Tick: c.Election.Tick, HeartbeatTicks: c.Election.HeartbeatTicks, ElectionTicks: c.Election.ElectionTicks,
+		Version: d.opts.Version, Now: d.opts.Now, Logger: d.log, Metrics: d.registry,
+	})
+	return nil
+}
+
+func declared(members []config.Member) []membership.Declared {
+	var all []membership.Declared
+	for _, m := range members {
+		all = append(all, membership.Declared{Name: m.Name, GRPCAddr: m.GRPCAddr, HTTPAddr: m.HTTPAddr})
+	}
+	return all
+}
+
+func (d *Daemon) makeNetwork() error {
+	d.network = peer.New(peer.Options{
+		Self: d.member.SelfHello, Handler: d.member, Key: d.peerKey,
+		Logger: d.log, Metrics: d.registry,
+	})
+	return nil
+}
+
+func (d *Daemon) makeSurface() (err error) {
+	c := d.opts.Config
+	d.client = httpd.NewClient(httpd.ClientOptions{PeerKey: d.peerToken(), ConnectTimeout: c.Forward.Connect, RequestTimeout: c.Forward.Request})
+	d.onStop("HTTP client", func(context.Context) error {
+		d.client.Close()
+		return nil
+	})
+	d.ops, err = ops.New(ops.Options{
+		Member:  d.member,
+		Replica: func(g ident.GroupID) (ops.Replica, error) { return d.member.Replica(g) },
+		Asker:   d.client,
+		Now:     d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, MaxDrift: c.Clock.MaxDrift,
+	})
+	if err != nil {
+		return err
+	}
+	h := httpd.Options{Ops: d.ops, Client: d.client, PeerKey: d.peerToken(), Logger: d.log, Metrics: d.registry}
+	if d.apiKeys != nil {
+		h.Authorize = d.apiKeys.Allows
+	}
+	d.http, err = httpd.New(h)
+	return err
+}
+
+// serveMetrics answers scrapes on a listener of their own, away from clients.
+func (d *Daemon) serveMetrics() {
+	s := &http.Server{Handler: httpd.MetricsHandler(d.registry), ReadHeaderTimeout: 5 * time.Second}
+	d.run("metrics", func() error {
+		if err := s.Serve(d.metricsListener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}, s.Shutdown)
+}
+
+// readKeys reads the key that members show each other, and those that clients show.
+func (d *Daemon) readKeys() (err error) {
+	c := d.opts.Config.Auth
+	if c.PeerKeyFile != "" {
+		if d.peerKey, err = auth.ReadPeerKey(c.PeerKeyFile); err != nil {
+			return err
+		}
+	}
+	d.apiKeys, err = auth.LoadKeys(c.KeyFile, c.APIKey)
+	return err
+}
+
+// peerToken is the peer key as a header carries it; nil: members have none.
+func (d *Daemon) peerToken() []byte {
+	if d.peerKey == nil {
+		return nil
+	}
+	return []byte(auth.PeerToken(d.peerKey))
+}
