@@ -11,7 +11,7 @@ import (
 
 // Errors of Answer. Each says for certain that the write did not and will not happen.
 var (
-	// ErrNotLeader: this replica does not lead; nothing was proposed. Role says who to ask.
+	// ErrNotLeader: this replica does not lead; nothing was proposed. Role says whom to ask.
 	ErrNotLeader = errors.New("not leader")
 
 	// ErrDropped: uncommitted bytes are at their bound, or leadership is moving; nothing was proposed.

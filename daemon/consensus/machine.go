@@ -80,7 +80,7 @@ type Machine struct {
 	rn   *raft.RawNode
 	tail *tail
 
-	// hs is the whole HardState as in the newest frame handed out. Never nil; replaced, not changed.
+	// hs is the whole HardState as in the newest frame handed out. Replaced, not changed.
 	hs *pb.HardState
 
 	role   Role
@@ -163,19 +163,19 @@ func New(o Options) (m *Machine, err error) {
 // openTail checks that log and state belong together.
 func openTail(o Options, maxBytes int) (*tail, error) {
 	first, last := o.Log.FirstIndex(), o.Log.LastIndex()
-	flaw := func(format string, v ...any) error {
+	refuse := func(format string, v ...any) error {
 		return &BootError{Applied: o.Applied, Commit: o.HardState.GetCommit(), First: first, Last: last,
 			Detail: fmt.Sprintf(format, v...)}
 	}
 	switch {
 	case len(o.Conf.GetVoters()) == 0:
-		return nil, flaw("no voter in the configuration") // raft would elect itself in its own first change
+		return nil, refuse("no voter in the configuration") // raft would elect itself in its own first change
 	case o.Applied.Index+1 < first:
-		return nil, flaw("entries between state and log are missing")
+		return nil, refuse("entries between state and log are missing")
 	case o.Applied.Index > last:
-		return nil, flaw("log ends before what state has applied")
+		return nil, refuse("log ends before what state has applied")
 	case o.HardState.GetCommit() > last:
-		return nil, flaw("log ends before what is committed")
+		return nil, refuse("log ends before what is committed")
 	}
 	t := &tail{log: o.Log, at: o.Applied, conf: o.Conf, first: last + 1, maxBytes: maxBytes}
 	base, err := o.Log.Term(first - 1)
@@ -187,7 +187,7 @@ func openTail(o Options, maxBytes int) (*tail, error) {
 	case err != nil:
 		return nil, fmt.Errorf("term of applied entry %d: %w", o.Applied.Index, err)
 	case term != o.Applied.Term:
-		return nil, flaw("the log has term %d at the applied index", term)
+		return nil, refuse("the log has term %d at the applied index", term)
 	}
 	// Applied implies committed, and a commit below the log's first entry says less than the log.
 	t.hs = &pb.HardState{
@@ -239,26 +239,19 @@ func (m *Machine) resetEffects() {
 
 // step returns an error only when an assertion about this replica's own state failed.
 func (m *Machine) step(in Input) error {
+	var err error
 	switch {
 	case in.Tick:
 		m.rn.Tick()
 		m.reads.tick(m.readPatience)
 	case in.Receive != nil:
-		if err := m.receive(in.Receive); err != nil {
-			return err
-		}
+		err = m.receive(in.Receive)
 	case in.Propose != nil:
-		if err := m.propose(in.Propose); err != nil {
-			return err
-		}
+		err = m.propose(in.Propose)
 	case in.Appended != nil:
-		if err := m.appended(in.Appended); err != nil {
-			return err
-		}
+		err = m.appended(in.Appended)
 	case in.Applied != nil:
-		if err := m.applied(in.Applied); err != nil {
-			return err
-		}
+		err = m.applied(in.Applied)
 	case in.Read != 0:
 		m.reads.waiting = append(m.reads.waiting, in.Read)
 	case in.Transfer != 0:
@@ -278,9 +271,10 @@ func (m *Machine) step(in Input) error {
 			m.reads.cancel(in.Cancel)
 		}
 	case in.Compacted != 0:
-		if err := m.tail.compact(in.Compacted); err != nil {
-			return err
-		}
+		err = m.tail.compact(in.Compacted)
+	}
+	if err != nil {
+		return err
 	}
 	for {
 		for m.rn.HasReady() {
@@ -382,8 +376,11 @@ func (m *Machine) appended(a *Append) error {
 	if err := m.tail.append(a.Entries); err != nil {
 		return err
 	}
+	// On a deposed leader AckLeader waits for the commit too: a frame that replaces these entries may
+	// be in the log already, handed back next. A leader's own frames are replaced by nobody, and those
+	// from before its election were handed back before its own vote.
 	if m.role.State == raft.StateLeader {
-		m.writes.durable(a.Entries, m.role.Term, m.answer)
+		m.writes.durable(a.Entries, m.answer)
 	}
 	m.deliver(a.responses)
 	return nil
@@ -407,8 +404,9 @@ func (m *Machine) applied(a *Apply) error {
 		if c.Refused {
 			continue // raft is told nothing of a refused change
 		}
-		if err := m.rn.ApplyConfChange(c.Change).Equivalent(c.Want); err != nil {
-			return fmt.Errorf("membership after %s: %w", entryID(e), err)
+		if got := m.rn.ApplyConfChange(c.Change); got.Equivalent(c.Want) != nil {
+			return fmt.Errorf("membership after %s: raft has %s, state recorded %s",
+				entryID(e), raft.DescribeConfState(got), raft.DescribeConfState(c.Want))
 		}
 	}
 	if len(conf) > 0 {

@@ -35,10 +35,8 @@ func (ws *waiters) add(w waiter) {
 	*ws = slices.Insert(*ws, i, w)
 }
 
-// durable answers the waiters for AckLeader among entries that are now in the log of the leader of
-// term. Those of an earlier term wait for the commit: a frame that replaces their entries may be in
-// the log already, handed back with the next report.
-func (ws waiters) durable(ents []*pb.Entry, term uint64, answer func(Answer)) {
+// durable answers the waiters for AckLeader among entries that are now in the leader's log.
+func (ws waiters) durable(ents []*pb.Entry, answer func(Answer)) {
 	if len(ws) == 0 || len(ents) == 0 {
 		return
 	}
@@ -46,7 +44,7 @@ func (ws waiters) durable(ents []*pb.Entry, term uint64, answer func(Answer)) {
 	i := sort.Search(len(ws), func(i int) bool { return ws[i].id.Index >= first })
 	for ; i < len(ws) && ws[i].id.Index-first < uint64(len(ents)); i++ {
 		w := &ws[i]
-		if w.token != 0 && w.ack == AckLeader && w.id.Term == term && w.id == entryID(ents[w.id.Index-first]) {
+		if w.token != 0 && w.ack == AckLeader && w.id == entryID(ents[w.id.Index-first]) {
 			answer(Answer{Token: w.token, ID: w.id})
 			w.token = 0
 		}
