@@ -13,6 +13,7 @@ import (
 	"github.com/tidaldb/tidal/ctl/client"
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/words"
 )
 
 // Fault is an error as it is shown.
@@ -110,7 +111,7 @@ func explainProblem(f *Fault, e *client.ProblemError) {
 		details["leader"] = p.Leader
 	}
 	if p.RetryAfterMS > 0 {
-		f.Why = append(f.Why, "it may work in "+output.Age(time.Duration(p.RetryAfterMS)*time.Millisecond))
+		f.Why = append(f.Why, "it may work in "+words.Age(time.Duration(p.RetryAfterMS)*time.Millisecond))
 		details["retry_after_ms"] = p.RetryAfterMS
 	}
 	f.Details = details
@@ -139,7 +140,7 @@ func (f Fault) text(w io.Writer, color, ascii bool) {
 	if color {
 		word = "\x1b[1;31m" + word + "\x1b[0m"
 	}
-	clean := func(s string) string { return output.Clean(s, ascii) }
+	clean := func(s string) string { return words.Clean(s, ascii) }
 	fmt.Fprintf(&b, "%s %s  [%s: %s]\n", word, clean(f.What), classOf(f.Exit), clean(f.Code))
 	part := func(label string, lines ...string) {
 		for i, line := range lines {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/tidaldb/tidal/tui/words"
 )
 
 // Document is one answer.
@@ -66,7 +68,7 @@ func (p *Printer) Render(d Document) ([]byte, error) {
 	case Name:
 		var b bytes.Buffer
 		for _, name := range d.Names {
-			b.WriteString(Clean(name, p.ASCII))
+			b.WriteString(words.Clean(name, p.ASCII))
 			b.WriteByte('\n')
 		}
 		return b.Bytes(), nil

@@ -8,6 +8,8 @@ import (
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
+
+	"github.com/tidaldb/tidal/tui/words"
 )
 
 // View is a document for people: a line that says how things stand, lines that say why, and tables.
@@ -50,14 +52,14 @@ func (p *Printer) text(v View) ([]byte, error) {
 		b.WriteString(p.level(v.Level) + gap)
 	}
 	if v.Headline != "" {
-		b.WriteString(Clean(v.Headline, p.ASCII) + "\n")
+		b.WriteString(words.Clean(v.Headline, p.ASCII) + "\n")
 	}
 	for _, note := range v.Notes {
-		b.WriteString(gap + Clean(note, p.ASCII) + "\n")
+		b.WriteString(gap + words.Clean(note, p.ASCII) + "\n")
 	}
 	for _, s := range v.Sections {
 		if s.Title != "" {
-			b.WriteString("\n" + Clean(s.Title, p.ASCII) + "\n")
+			b.WriteString("\n" + words.Clean(s.Title, p.ASCII) + "\n")
 		}
 		lines, err := s.lines(!p.NoHeaders)
 		if err != nil {
@@ -73,7 +75,7 @@ func (p *Printer) text(v View) ([]byte, error) {
 // level is the word for a level of health, coloured where that is wanted.
 func (p *Printer) level(level string) string {
 	color := map[string]string{"ok": "32", "degraded": "33", "critical": "1;31", "unknown": "35"}[level]
-	level = Clean(level, p.ASCII)
+	level = words.Clean(level, p.ASCII)
 	if !p.Color || color == "" {
 		return level
 	}
@@ -120,7 +122,7 @@ func (s Section) lines(heads bool) ([]string, error) {
 		}
 		clean := make([]string, len(row))
 		for j, cell := range row {
-			clean[j] = Clean(cell, true)
+			clean[j] = words.Clean(cell, true)
 		}
 		if err := t.Append(clean); err != nil {
 			return nil, fmt.Errorf("row %d of the table: %w", i, err)

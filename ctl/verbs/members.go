@@ -11,6 +11,7 @@ import (
 	"github.com/tidaldb/tidal/ctl"
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/words"
 )
 
 func newMembersCmd(f *ctl.Factory) *cobra.Command {
@@ -170,7 +171,7 @@ func healthView(h *api.Health, q *api.Quorum, leader *string, term uint64) outpu
 	if h == nil || q == nil {
 		h, q = &api.Health{Level: api.HealthUnknown}, &api.Quorum{}
 	}
-	return output.View{Level: output.Or(h.Level), Headline: headline(*q, leader, term)}
+	return output.View{Level: words.Or(h.Level), Headline: headline(*q, leader, term)}
 }
 
 func membersDocument(a membersAnswer) output.Document {
@@ -181,12 +182,12 @@ func membersDocument(a membersAnswer) output.Document {
 			table.Columns = append(table.Columns, output.Column{Title: "boot", Right: true}, output.Column{Title: "capabilities"}, output.Column{Title: "incarnation"})
 		}
 		for _, m := range a.Roster.Members {
-			row := []string{output.Or(m.ID), output.Or(m.Name), output.Or(m.Role), output.Or(m.HTTPAddr), output.Or(m.GRPCAddr)}
+			row := []string{words.Or(m.ID), words.Or(m.Name), words.Or(m.Role), words.Or(m.HTTPAddr), words.Or(m.GRPCAddr)}
 			if a.Leader != nil && m.Name == *a.Leader {
 				row[2] = "leader"
 			}
 			if wide {
-				row = append(row, output.Count(m.BootEpoch), output.Or(strings.Join(m.Capabilities, ",")), output.Or(m.Incarnation))
+				row = append(row, words.Count(m.BootEpoch), words.Or(strings.Join(m.Capabilities, ",")), words.Or(m.Incarnation))
 			}
 			table.Rows = append(table.Rows, row)
 		}
@@ -202,9 +203,9 @@ func memberDocument(a memberAnswer) output.Document {
 		add := func(what, value string) { table.Rows = append(table.Rows, []string{what, value}) }
 		m := a.Member
 		add("member", m.Name)
-		add("id", output.Or(m.ID))
+		add("id", words.Or(m.ID))
 		r := api.Region{Role: m.Role}
-		state, applied, lag, heard, note := output.Unknown, output.Unknown, output.Unknown, output.Unknown, "the status was not read"
+		state, applied, lag, heard, note := words.Unknown, words.Unknown, words.Unknown, words.Unknown, "the status was not read"
 		if a.Status != nil {
 			r = *a.Status
 			state, applied, lag, heard, note = stateOf(r), appliedOf(r), lagOf(r), heardOf(r), noteOf(r)
@@ -217,17 +218,17 @@ func memberDocument(a memberAnswer) output.Document {
 		add("applied", applied)
 		add("lag", lag)
 		add("heard the leader", heard)
-		add("term", output.CountOf(r.Term))
-		add("last index", output.CountOf(r.LastIndex))
-		add("durable index", output.CountOf(r.DurableIndex))
-		add("commit index", output.CountOf(r.CommitIndex))
+		add("term", words.CountOf(r.Term))
+		add("last index", words.CountOf(r.LastIndex))
+		add("durable index", words.CountOf(r.DurableIndex))
+		add("commit index", words.CountOf(r.CommitIndex))
 		add("version", orUnknown(r.Version))
-		add("uptime", output.AgeOf(r.UptimeMS))
-		add("http", output.Or(m.HTTPAddr))
-		add("grpc", output.Or(m.GRPCAddr))
-		add("boot", output.Count(m.BootEpoch))
-		add("incarnation", output.Or(m.Incarnation))
-		add("capabilities", output.Or(strings.Join(m.Capabilities, ",")))
+		add("uptime", words.AgeOf(r.UptimeMS))
+		add("http", words.Or(m.HTTPAddr))
+		add("grpc", words.Or(m.GRPCAddr))
+		add("boot", words.Count(m.BootEpoch))
+		add("incarnation", words.Or(m.Incarnation))
+		add("capabilities", words.Or(strings.Join(m.Capabilities, ",")))
 		v.Sections = []output.Section{table}
 		return v
 	}}

@@ -17,6 +17,7 @@ import (
 	"github.com/tidaldb/tidal/ctl/iostreams"
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/words"
 )
 
 // minWatch is the shortest interval of --watch: each look asks every member.
@@ -166,7 +167,7 @@ func (o *statusOptions) redraw(s api.Status, failed error) error {
 
 // unreachableView is what a terminal shows while nobody answers.
 func unreachableView(err error) output.View {
-	v := output.View{Level: api.HealthUnknown, Headline: "nobody answers, can lose " + output.Unknown}
+	v := output.View{Level: api.HealthUnknown, Headline: "nobody answers, can lose " + words.Unknown}
 	if e, ok := errors.AsType[*client.UnreachableError](err); ok {
 		for _, a := range e.Tried {
 			v.Notes = append(v.Notes, a.String())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/words"
 )
 
 func statusDocument(s api.Status) output.Document {
@@ -24,14 +25,14 @@ func statusDocument(s api.Status) output.Document {
 // table each, and never averaged.
 func statusView(s api.Status, wide bool) output.View {
 	v := output.View{
-		Level:    output.Or(s.Health.Level),
+		Level:    words.Or(s.Health.Level),
 		Headline: headline(s.Quorum, s.Leader, s.Term),
 		Notes:    reasons(s.Health.Reasons),
 	}
 	if s.RelayLogAgeMS != nil {
-		v.Notes = append(v.Notes, fmt.Sprintf("the leader's last index, %s, was heard %s ago", output.CountOf(s.RelayLogLen), output.AgeOf(s.RelayLogAgeMS)))
+		v.Notes = append(v.Notes, fmt.Sprintf("the leader's last index, %s, was heard %s ago", words.CountOf(s.RelayLogLen), words.AgeOf(s.RelayLogAgeMS)))
 	}
-	v.Notes = append(v.Notes, "seen from "+output.Or(s.Observer)+", cluster "+output.Or(s.ClusterID)+", last index "+output.CountOf(s.RelayLogLen))
+	v.Notes = append(v.Notes, "seen from "+words.Or(s.Observer)+", cluster "+words.Or(s.ClusterID)+", last index "+words.CountOf(s.RelayLogLen))
 	if s.Consistent || len(s.Views) == 0 {
 		v.Sections = []output.Section{memberRows("", s.Regions, wide)}
 		return v
@@ -63,7 +64,7 @@ func headline(q api.Quorum, leader *string, term uint64) string {
 		s = headlineOf(q) + "  leader " + *leader
 	}
 	if term == 0 { // nobody ever voted
-		return s + "  term " + output.Unknown
+		return s + "  term " + words.Unknown
 	}
 	return s + "  term " + fmt.Sprint(term)
 }
@@ -111,10 +112,10 @@ func memberRows(title string, regions []api.Region, wide bool) output.Section {
 	}
 	s.Columns = append(s.Columns, output.Column{Title: "note"})
 	for _, r := range regions {
-		row := []string{output.Or(r.Name), roleOf(r), stateOf(r), appliedOf(r), lagOf(r), heardOf(r)}
+		row := []string{words.Or(r.Name), roleOf(r), stateOf(r), appliedOf(r), lagOf(r), heardOf(r)}
 		if wide {
-			row = append(row, output.Or(r.ID), output.CountOf(r.Term), output.CountOf(r.LastIndex), output.CountOf(r.DurableIndex), output.CountOf(r.CommitIndex),
-				output.AgeOf(r.TookMS), output.AgeOf(r.UptimeMS), output.CountOf(r.BootEpoch), orUnknown(r.Version), output.Or(r.HTTPAddr), output.Or(r.GRPCAddr))
+			row = append(row, words.Or(r.ID), words.CountOf(r.Term), words.CountOf(r.LastIndex), words.CountOf(r.DurableIndex), words.CountOf(r.CommitIndex),
+				words.AgeOf(r.TookMS), words.AgeOf(r.UptimeMS), words.CountOf(r.BootEpoch), orUnknown(r.Version), words.Or(r.HTTPAddr), words.Or(r.GRPCAddr))
 		}
 		s.Rows = append(s.Rows, append(row, noteOf(r)))
 	}
@@ -125,7 +126,7 @@ func roleOf(r api.Region) string {
 	if r.IsLeader {
 		return "leader"
 	}
-	return output.Or(r.Role)
+	return words.Or(r.Role)
 }
 
 // stateOf is one word for what is wrong with a member, worst first.
@@ -149,17 +150,17 @@ func stateOf(r api.Region) string {
 // applied is not known.
 func appliedOf(r api.Region) string {
 	if !r.Reachable {
-		return output.Unknown
+		return words.Unknown
 	}
-	return output.Count(r.AppliedEvents)
+	return words.Count(r.AppliedEvents)
 }
 
 // lagOf marks the worst case of a member that does not answer as what it is, an upper bound.
 func lagOf(r api.Region) string {
 	if !r.Reachable && r.LagEvents != nil {
-		return "<=" + output.Count(*r.LagEvents)
+		return "<=" + words.Count(*r.LagEvents)
 	}
-	return output.CountOf(r.LagEvents)
+	return words.CountOf(r.LagEvents)
 }
 
 // heardOf is how long ago a member heard from the leader; the leader itself has no need to.
@@ -167,7 +168,7 @@ func heardOf(r api.Region) string {
 	if r.Reachable && r.IsLeader {
 		return "-"
 	}
-	return output.AgeOf(r.AgeMS)
+	return words.AgeOf(r.AgeMS)
 }
 
 func noteOf(r api.Region) string {
@@ -184,7 +185,7 @@ func noteOf(r api.Region) string {
 
 func orUnknown(s *string) string {
 	if s == nil {
-		return output.Unknown
+		return words.Unknown
 	}
-	return output.Or(*s)
+	return words.Or(*s)
 }

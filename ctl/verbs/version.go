@@ -13,6 +13,7 @@ import (
 	"github.com/tidaldb/tidal/ctl/client"
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/words"
 )
 
 // versionTimeout bounds the look at the members: the client's own version is what most ask for.
@@ -79,7 +80,7 @@ func runVersion(ctx context.Context, o *versionOptions) error {
 	case ctx.Err() != nil:
 		return ctl.Failed("the versions were not read", context.Cause(ctx))
 	default:
-		fmt.Fprintf(o.Err, "the members' versions are not known: %s\n", output.Clean(err.Error(), true))
+		fmt.Fprintf(o.Err, "the members' versions are not known: %s\n", words.Clean(err.Error(), true))
 	}
 	return o.Out.Print(versionDocument(a))
 }
@@ -88,7 +89,7 @@ func versionDocument(a versionAnswer) output.Document {
 	return output.Document{Kind: "version", Value: a, Names: []string{a.Client.Version}, View: func(bool) output.View {
 		table := output.Section{
 			Columns: []output.Column{{Title: "program"}, {Title: "version"}, {Title: "commit"}, {Title: "go"}},
-			Rows:    [][]string{{"tidalctl", output.Or(a.Client.Version), output.Or(a.Client.Commit), output.Or(a.Client.Go)}},
+			Rows:    [][]string{{"tidalctl", words.Or(a.Client.Version), words.Or(a.Client.Commit), words.Or(a.Client.Go)}},
 		}
 		for _, m := range a.Members {
 			table.Rows = append(table.Rows, []string{m.Name, orUnknown(m.Version), "", ""})

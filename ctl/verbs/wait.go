@@ -14,6 +14,7 @@ import (
 	"github.com/tidaldb/tidal/ctl/iostreams"
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/words"
 )
 
 const (
@@ -119,7 +120,7 @@ func (c condition) met(s api.Status) (bool, string) {
 		}
 		return true, "leader " + *s.Leader
 	case "healthy":
-		seen := output.Or(s.Health.Level) + ", " + headlineOf(s.Quorum)
+		seen := words.Or(s.Health.Level) + ", " + headlineOf(s.Quorum)
 		if lines := reasons(s.Health.Reasons); len(lines) > 0 {
 			seen += " (" + strings.Join(lines, "; ") + ")"
 		}
@@ -177,7 +178,7 @@ func runWait(ctx context.Context, o *waitOptions) error {
 				last = err.Error()
 			}
 		case s.Term < newest:
-			last = fmt.Sprintf("%s is in term %d, behind term %d", output.Or(s.Observer), s.Term, newest)
+			last = fmt.Sprintf("%s is in term %d, behind term %d", words.Or(s.Observer), s.Term, newest)
 		default:
 			newest = s.Term
 			met, seen := o.For.met(s)
@@ -205,9 +206,9 @@ func runWait(ctx context.Context, o *waitOptions) error {
 func waitDocument(a waitAnswer, s api.Status) output.Document {
 	return output.Document{Kind: "wait", Value: a, Names: []string{a.Condition}, View: func(bool) output.View {
 		return output.View{
-			Level:    output.Or(s.Health.Level),
+			Level:    words.Or(s.Health.Level),
 			Headline: headline(s.Quorum, s.Leader, s.Term),
-			Notes:    []string{a.Condition + " holds after " + output.Age(time.Duration(a.WaitedMS)*time.Millisecond) + ": " + a.Detail},
+			Notes:    []string{a.Condition + " holds after " + words.Age(time.Duration(a.WaitedMS)*time.Millisecond) + ": " + a.Detail},
 		}
 	}}
 }
@@ -226,7 +227,7 @@ type progress struct {
 
 func (p *progress) tell(seen string) {
 	now := time.Now()
-	line := fmt.Sprintf("%s: %s (%s)", p.prefix, output.Clean(seen, true), output.Age(now.Sub(p.start)))
+	line := fmt.Sprintf("%s: %s (%s)", p.prefix, words.Clean(seen, true), words.Age(now.Sub(p.start)))
 	if p.io.ErrTTY {
 		if width := p.io.Width(); width > 0 && len(line) >= width { // a line that wraps cannot be redrawn
 			line = line[:width-1]
