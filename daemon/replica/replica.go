@@ -16,7 +16,6 @@
 package replica
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -27,7 +26,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tidaldb/tidal/daemon/apply"
@@ -326,125 +324,6 @@ func (r *Replica) end() {
 		r.applied.close(cause)
 		r.publish()
 	})
-}
-
-// Result is what is known of a write that was applied here.
-type Result struct {
-	ID      ident.EntryID
-	Outcome command.Outcome
-
-	// Replicated are the other members whose durable log is known to cover the write, sorted. Shared
-	// with other results: read-only.
-	Replicated []ident.MemberID
-}
-
-// Write proposes data, one write encoded by command.EncodeWrite, and returns when it is applied
-// here. It must not be changed afterwards. Writes that wait together share an entry.
-//
-// Nothing happened: *TooLargeError, the errors of command.CheckWrite, *NotLeaderError,
-// *OverloadedError, *NotProposedError, ErrLost, ErrClosed, *FailedError. It may have happened or
-// still happen: *UnknownOutcomeError.
-func (r *Replica) Write(ctx context.Context, data []byte) (Result, error) {
-	if limit := r.opts.Limits.EntryBytes - entryOverhead; len(data) > limit {
-		return Result{}, &TooLargeError{Bytes: len(data), Limit: limit}
-	}
-	// An entry that cannot be applied would stop every member for good: this is the last door.
-	if err := command.CheckWrite(data); err != nil {
-		return Result{}, fmt.Errorf("write: %w", err)
-	}
-	if ctx.Err() != nil {
-		return Result{}, &NotProposedError{Cause: context.Cause(ctx)}
-	}
-	if err := r.leads(); err != nil {
-		return Result{}, err
-	}
-	w := r.writes.Get().(*write)
-	w.data = data
-	wake, err := r.queue.admit(w)
-	if err != nil {
-		r.recycle(w)
-		return Result{}, err
-	}
-	if wake {
-		poke(r.wake)
-	}
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		if r.queue.abandon(w) {
-			r.recycle(w)
-			return Result{}, &NotProposedError{Cause: context.Cause(ctx)}
-		}
-		select {
-		case <-w.done: // the answer came too
-		default:
-			return Result{}, &UnknownOutcomeError{Cause: context.Cause(ctx)} // w is the loop's for ever
-		}
-	}
-	res, err := w.result, w.err
-	r.recycle(w)
-	return res, err
-}
-
-// leads returns nil if this replica takes writes as far as it knows; the loop has the last word.
-func (r *Replica) leads() error {
-	if f := r.failed.Load(); f != nil {
-		return f
-	}
-	if role := r.role.Load(); role.State != raft.StateLeader {
-		return &NotLeaderError{Term: role.Term, Leader: role.Leader}
-	}
-	return nil
-}
-
-func (r *Replica) recycle(w *write) {
-	w.data, w.result, w.err = nil, Result{}, nil
-	r.writes.Put(w)
-}
-
-// change is one entry proposed by itself.
-type change struct {
-	write *write
-	conf  *pb.ConfChangeV2 // nil: write.data is the payload
-}
-
-// Propose proposes one entry by itself, for what is not a client's write: payload, or a membership
-// change whose context is a roster. It returns when the entry is applied here; errors as of Write,
-// and ErrChangeInProgress and *ChangeRefusedError.
-func (r *Replica) Propose(ctx context.Context, payload []byte, conf *pb.ConfChangeV2) (ident.EntryID, error) {
-	if err := checkProposal(payload, conf); err != nil {
-		return ident.EntryID{}, fmt.Errorf("propose: %w", err)
-	}
-	if err := r.leads(); err != nil {
-		return ident.EntryID{}, err
-	}
-	if err := r.waiters.enter(); err != nil {
-		return ident.EntryID{}, err
-	}
-	defer r.waiters.leave()
-	c := &change{write: &write{data: payload, done: make(chan struct{}, 1)}, conf: conf}
-	if !r.inbox.put(c) {
-		return ident.EntryID{}, r.cause()
-	}
-	select {
-	case <-c.write.done:
-		return c.write.result.ID, c.write.err
-	case <-ctx.Done():
-		return ident.EntryID{}, &UnknownOutcomeError{Cause: context.Cause(ctx)}
-	}
-}
-
-// checkProposal returns an error if every member would fail to apply the entry.
-func checkProposal(payload []byte, conf *pb.ConfChangeV2) error {
-	if conf == nil {
-		_, err := command.Decode(payload)
-		return err
-	}
-	if len(conf.GetContext()) == 0 {
-		return nil
-	}
-	_, err := membership.DecodeRoster(conf.GetContext())
-	return err
 }
 
 // Transfer asks for leadership to move to a member. Whether it did is seen in Status.
