@@ -71,7 +71,9 @@ func (b *Batch) Commit(pos Position) error {
 }
 
 func (s *Store) commitLocked(b *Batch, pos Position) error {
-	if err := s.fuse.error(); err != nil {
+	err := b.err
+	b.err = errSpent
+	if err := errors.Join(err, s.fuse.error()); err != nil {
 		return err
 	}
 	if at := s.Position().Applied; pos.Applied.Index < at.Index {
@@ -80,12 +82,10 @@ func (s *Store) commitLocked(b *Batch, pos Position) error {
 	if pos.Conf == nil {
 		return errors.New("a position without a configuration")
 	}
-	b.fail(b.b.Set(positionKey, encodePosition(pos), nil))
-	if b.err != nil {
-		return b.err
+	if err := b.b.Set(positionKey, encodePosition(pos), nil); err != nil {
+		return err
 	}
 	size := b.Len()
-	b.err = errSpent
 	if err := s.db.Apply(b.b, pebble.NoSync); err != nil {
 		s.fuse.blow(err)
 	}

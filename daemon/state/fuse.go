@@ -5,10 +5,13 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tidaldb/tidal/daemon/durable"
 )
 
 // fuse is what makes a store fail closed.
@@ -79,16 +82,23 @@ func (f *fuse) error() error {
 }
 
 // change runs one change of the file system.
+//
+// Before the fuse is armed, a change that fails, or is not made any more, is said to be made. There is
+// no Close yet to release what waits; pebble.Open repeats a flush until it succeeds; and if it gives
+// up after that, it leaves background work behind which panics. So it is led to its end, and who
+// opens looks at the fuse afterwards.
 func (f *fuse) change(do func() error) error {
-	if err := f.error(); err != nil {
-		if f.armed.Load() {
-			<-f.released
+	err := f.error()
+	switch {
+	case err == nil:
+		if err = do(); err != nil {
+			f.blow(err)
 		}
-		return err
+	case f.armed.Load():
+		<-f.released
 	}
-	err := do()
-	if err != nil {
-		f.blow(err)
+	if !f.armed.Load() {
+		return nil
 	}
 	return err
 }
@@ -120,7 +130,16 @@ type fusedFS struct {
 
 func (fs *fusedFS) Unwrap() vfs.FS { return fs.FS }
 
+// Create syncs the directory before a marker is made in it. Pebble makes a manifest, syncs its
+// content, makes the marker that names it, and only then syncs their directory; a file system that
+// keeps the later name and not the earlier would leave a marker to nothing.
 func (fs *fusedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasPrefix(fs.PathBase(name), "marker.") {
+		err := fs.fuse.change(func() error { return durable.SyncDir(fs.FS, fs.PathDir(name)) })
+		if err != nil {
+			return nil, err
+		}
+	}
 	return fs.open(func() (vfs.File, error) { return fs.FS.Create(name, c) })
 }
 
@@ -135,10 +154,19 @@ func (fs *fusedFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.
 func (fs *fusedFS) open(do func() (vfs.File, error)) (vfs.File, error) {
 	var file vfs.File
 	err := fs.fuse.change(func() (err error) { file, err = do(); return err })
+	if err == nil && file == nil { // only said to be made: what is written to it goes nowhere
+		file, err = vfs.NewMem().Create("discard", vfs.WriteCategoryUnspecified)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &fusedFile{File: file, fuse: fs.fuse}, nil
+}
+
+// List counts as a change because pebble.Open lists the directory once more near its end.
+func (fs *fusedFS) List(dir string) (names []string, err error) {
+	err = fs.fuse.change(func() (err error) { names, err = fs.FS.List(dir); return err })
+	return names, err
 }
 
 // OpenDir returns a directory whose failed sync blows the fuse and is not reported to Pebble, which

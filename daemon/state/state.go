@@ -211,7 +211,7 @@ func open(o Options, fresh bool) (*Store, error) {
 		opts.Levels[i].FilterPolicy = filter
 	}
 	s.db, err = pebble.Open(o.Dir, opts)
-	if err := errors.Join(err, s.fuse.error()); err != nil {
+	if err := errors.Join(s.fuse.error(), err); err != nil {
 		return nil, errors.Join(fmt.Errorf("open pebble in %s: %w", o.Dir, err), s.abandon())
 	}
 	return s, nil
@@ -355,10 +355,11 @@ func (s *Store) Close() error {
 	s.users.Wait()
 	s.write.Lock()
 	defer s.write.Unlock()
-	err := s.flushLocked()
+	_ = s.flushLocked() // its error is the fuse's
 	s.metrics.unregister()
 	s.fuse.release()
-	if err := errors.Join(err, s.db.Close()); err != nil {
+	closeErr := s.db.Close()
+	if err := errors.Join(s.fuse.error(), closeErr); err != nil {
 		return fmt.Errorf("close state in %s: %w", s.dir, err)
 	}
 	return nil
