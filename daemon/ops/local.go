@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -21,7 +22,7 @@ func (o *Ops) LocalStatus() api.LocalStatus {
 	s, now := o.opts.Member.Status(), o.opts.Now()
 	out := api.LocalStatus{
 		Name: s.Name, ID: idText(s.ID), Incarnation: s.Incarnation.String(), BootEpoch: s.BootEpoch,
-		Version: s.Version, Capabilities: ident.Supported.Names(),
+		PID: os.Getpid(), Version: s.Version, Capabilities: ident.Supported.Names(),
 		StartedAt: s.StartedAt.UTC(), UptimeMS: millisSince(s.StartedAt, now),
 		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr,
 		Phase: string(s.Phase), WaitingFor: []string{},

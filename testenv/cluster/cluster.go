@@ -166,7 +166,13 @@ func (c *Cluster) pid(name string) int {
 	c.t.Helper()
 	var local api.LocalStatus
 	c.Until("the pid of "+name, func() error {
-		return c.Get(c.Member(name), "/cluster/status/local", &local)
+		if err := c.Get(c.Member(name), "/cluster/status/local", &local); err != nil {
+			return err
+		}
+		if local.PID <= 0 {
+			return fmt.Errorf("it says pid %d", local.PID)
+		}
+		return nil
 	})
 	return local.PID
 }
