@@ -19,8 +19,9 @@ const (
 	faultTime = 4 * time.Second
 
 	// electLimit is how long the healed cluster may be without a leader that everybody follows: five
-	// election timeouts. agreeLimit is how long it then may take until all members are equal.
-	electLimit = 5 * electionTicks * tick
+	// election timeouts, which raft draws from [electionTicks, 2*electionTicks) ticks. agreeLimit is
+	// how long it then may take until all members are equal.
+	electLimit = 5 * 2 * electionTicks * tick
 	agreeLimit = 2 * time.Second
 )
 
