@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -430,11 +431,11 @@ func TestServer_WaitsForALeader(t *testing.T) {
 func TestServer_LostAnswerIsUnknown(t *testing.T) {
 	t.Parallel()
 	nodes := start(t, options{}, "a", "b")
-	writes := 0
-	nodes[0].member.BeforeWrite(func(context.Context) error { writes++; panic(http.ErrAbortHandler) })
+	var writes atomic.Int64
+	nodes[0].member.BeforeWrite(func(context.Context) error { writes.Add(1); panic(http.ErrAbortHandler) })
 	p := wantProblem(t, nodes[1].do("POST", "/signals", view), api.CodeOutcomeUnknown)
-	if p.Retryable || p.Effect != api.EffectUnknown || writes != 1 {
-		t.Errorf("problem %+v after %d writes, want one of unknown effect", p, writes)
+	if p.Retryable || p.Effect != api.EffectUnknown || writes.Load() != 1 {
+		t.Errorf("problem %+v after %d writes, want one of unknown effect", p, writes.Load())
 	}
 }
 

@@ -244,6 +244,21 @@ func TestOps_BeforeBirth(t *testing.T) {
 	}
 }
 
+// A member that still waits names the leader of those that are born already.
+func TestOps_StatusOfAClusterThatIsBornElsewhere(t *testing.T) {
+	t.Parallel()
+	g := opstest.Genesis("a", "b")
+	born := opstest.New(t, g, "b")
+	born.Lead(2, 2)
+	b := newOps(t, born, asker{})
+	m := opstest.New(t, g, "a")
+	m.Unborn(membership.Waiting{Name: "b", Reason: "refused"})
+	s := newOps(t, m, asker{"b:9500": func() (api.LocalStatus, error) { return b.LocalStatus(), nil }}).Status(t.Context())
+	if s.Leader == nil || *s.Leader != "b" || !s.Regions[1].IsLeader || s.Regions[1].ID != "2" || s.RelayLogAgeMS != nil {
+		t.Errorf("Status = %+v, want b to lead", s)
+	}
+}
+
 func TestOps_MembersAndReady(t *testing.T) {
 	t.Parallel()
 	m := opstest.New(t, opstest.Genesis("a", "b"), "b")

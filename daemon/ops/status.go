@@ -64,6 +64,9 @@ func (o *Ops) ask(ctx context.Context, cluster string, r *row) {
 		r.err = &api.RowError{Code: "wrong_member", Detail: fmt.Sprintf("a member of cluster %s answers at %s", answer.ClusterID, r.member.HTTPAddr)}
 	default:
 		r.answer = &answer
+		if r.member.ID == "" { // born while this member still waits: it knows its own id
+			r.member.ID = answer.ID
+		}
 	}
 }
 
