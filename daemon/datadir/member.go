@@ -125,7 +125,7 @@ func parseMember(b []byte) (m Member, err error) {
 	for g := take("groups", 4, 4, maxGroups); len(g) > 0; g = g[4:] {
 		m.Groups = append(m.Groups, ident.GroupID(binary.LittleEndian.Uint32(g)))
 	}
-	m.Genesis = slices.Clone(take("genesis", 4, 1, maxGenesisBytes))
+	m.Genesis = append(m.Genesis, take("genesis", 4, 1, maxGenesisBytes)...)
 	if err == nil && len(b) > 0 {
 		err = fmt.Errorf("%d bytes after its end", len(b))
 	}

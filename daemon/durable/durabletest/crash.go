@@ -22,10 +22,25 @@ var ErrPowerLost = errors.New("power lost")
 // A failed check ends the test, which says where the power was cut.
 func Sweep(t *testing.T, setup func(fs vfs.FS), act func(fs vfs.FS) error, check func(t *testing.T, disk *vfs.MemFS, done bool)) {
 	t.Helper()
-	for cut := 0; ; cut++ {
+	sweep(t, func() *vfs.MemFS {
 		mem := vfs.NewCrashableMem()
 		setup(mem)
-		fs := &powered{mem: mem, cut: cut}
+		return mem
+	}, act, check)
+}
+
+// Again is Sweep on copies of a disk that a check was given: the power fails once more while what
+// follows a crash is under way.
+func Again(t *testing.T, disk *vfs.MemFS, act func(fs vfs.FS) error, check func(t *testing.T, disk *vfs.MemFS, done bool)) {
+	t.Helper()
+	sweep(t, func() *vfs.MemFS { return disk.CrashClone(kept(100, 0)) }, act, check)
+}
+
+func sweep(t *testing.T, disk func() *vfs.MemFS, act func(fs vfs.FS) error, check func(t *testing.T, disk *vfs.MemFS, done bool)) {
+	t.Helper()
+	for cut := 0; ; cut++ {
+		mem := disk()
+		fs := &powered{mem: mem, cut: cut, seed: uint64(cut)}
 		err := act(errorfs.Wrap(mem, fs))
 		done := fs.lost == nil
 		if done {
@@ -51,9 +66,10 @@ func Sweep(t *testing.T, setup func(fs vfs.FS), act func(fs vfs.FS) error, check
 type powered struct {
 	mem *vfs.MemFS
 
-	mu  sync.Mutex
-	cut int    // changes still let through
-	at  string // the call that did not happen
+	mu   sync.Mutex
+	cut  int    // changes still let through
+	seed uint64 // of what is kept by chance
+	at   string // the call that did not happen
 	// lost is what may be left of the disk. Not nil: the power is off.
 	lost []*vfs.MemFS
 }
@@ -84,8 +100,7 @@ func (p *powered) lose() {
 	p.lost = []*vfs.MemFS{
 		p.mem.CrashClone(vfs.CrashCloneCfg{}),
 		p.mem.CrashClone(kept(100, 0)),
-		p.mem.CrashClone(kept(50, 1)),
-		p.mem.CrashClone(kept(50, 2)),
+		p.mem.CrashClone(kept(50, p.seed)),
 	}
 }
 
