@@ -26,7 +26,7 @@ import (
 
 // New opens a member: after it returned nil, its directory is locked and its ports are taken, but
 // nobody is served before Start. On an error everything is given back, and the disk is as it was.
-func New(o Options) (d *Daemon, err error) {
+func New(o Options) (*Daemon, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
@@ -36,13 +36,7 @@ func New(o Options) (d *Daemon, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	d = &Daemon{opts: o, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan error, 1)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.Stop(context.Background()))
-			d = nil
-		}
-	}()
+	d := &Daemon{opts: o, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan error, 1)}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, step := range []func() error{
 		d.readKeys,
@@ -53,7 +47,7 @@ func New(o Options) (d *Daemon, err error) {
 		d.makeSurface,
 	} {
 		if err := step(); err != nil {
-			return nil, err
+			return nil, errors.Join(err, d.Stop(context.Background()))
 		}
 	}
 	return d, nil
@@ -138,7 +132,7 @@ func declared(members []config.Member) []membership.Declared {
 
 func (d *Daemon) makeNetwork() error {
 	d.network = peer.New(peer.Options{
-		Self: d.member.SelfHello, Handler: d.member, Key: d.peerKey,
+		Self: d.member.SelfHello, Handler: d.member, Key: d.peerKey, OnStatus: d.member.PeerChanged,
 		Logger: d.log, Metrics: d.registry,
 	})
 	return nil

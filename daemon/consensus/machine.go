@@ -260,6 +260,10 @@ func (m *Machine) step(in Input) error {
 		}
 	case in.LostLead != 0:
 		m.lostLead(in.LostLead)
+	case in.Campaign:
+		if m.role.Leader == 0 {
+			_ = m.rn.Campaign() // with pre-vote; a learner's is refused by raft
+		}
 	case in.SnapDone != nil:
 		status := raft.SnapshotFailure
 		if in.SnapDone.OK {

@@ -30,37 +30,44 @@ const (
 	conflictEvery = 2 * time.Second
 )
 
+// firstMember is the id of the member declared first, which makes the cluster.
+const firstMember ident.MemberID = 1
+
 // firstEntry is where every replica begins: what a birth writes is applied at it.
 var firstEntry = ident.EntryID{Term: 1, Index: 1}
 
 // findCluster asks the declared members until a cluster is made or found, then serves. It returns
 // when that is done or ctx ends.
 func (m *Member) findCluster(ctx context.Context) {
-	wait := probeEvery
-	for {
-		d := membership.DecideBirth(m.birth(nil, m.askAll(ctx)))
-		switch d.Act {
-		case membership.BirthMake, membership.BirthAdopt:
-			id, err := m.beBorn(d.Genesis, d.ID)
-			if err == nil {
-				m.log.Info("cluster joined at its birth", slog.Any("cluster", id.Cluster), slog.Any("node", id.ID),
-					slog.Bool("made", d.Act == membership.BirthMake))
-				m.serve(id, true)
-				return
-			}
-			m.setWaiting([]membership.Waiting{{Name: m.opts.Name, Reason: err.Error()}})
-		case membership.BirthWait:
-			m.setWaiting(d.Waiting)
-		case membership.BirthRefuse:
-			m.setWaiting([]membership.Waiting{{Name: m.opts.Name, Reason: d.Refusal.Error()}})
-		}
+	for wait := probeEvery; !m.seekCluster(ctx); wait = min(wait*5/4, probeEveryMax) {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
-		wait = min(wait*5/4, probeEveryMax)
 	}
+}
+
+// seekCluster asks every declared member once and does what the birth table says. It reports whether
+// this member serves now; if not, setWaiting has said why.
+func (m *Member) seekCluster(ctx context.Context) bool {
+	waits := func(why string) { m.setWaiting([]membership.Waiting{{Name: m.opts.Name, Reason: why}}) }
+	switch d := membership.DecideBirth(m.birth(nil, m.askAll(ctx))); d.Act {
+	case membership.BirthMake, membership.BirthAdopt:
+		id, err := m.beBorn(d.Genesis, d.ID)
+		if err != nil {
+			waits(err.Error())
+			return false
+		}
+		m.log.Info("cluster born", slog.Any("cluster", id.Cluster), slog.Any("node", id.ID), slog.Bool("made", d.Act == membership.BirthMake))
+		m.serve(id, true)
+		return true
+	case membership.BirthRefuse:
+		waits(d.Refusal.Error())
+	default:
+		m.setWaiting(d.Waiting)
+	}
+	return false
 }
 
 // watchForConflict looks for another genesis for as long as this member never had a leader.

@@ -94,6 +94,10 @@ type Member struct {
 		roster   membership.Roster    // zero before birth
 		groups   map[ident.GroupID]*group
 		ready    bool // sticky within one boot
+		// connected are the peers whose stream is open.
+		connected map[ident.MemberID]bool
+		// standFirst: this member made the cluster in this boot, and has not stood for leader yet.
+		standFirst bool
 	}
 
 	stop context.CancelFunc
@@ -118,6 +122,7 @@ func New(opts Options) *Member {
 	m.mu.identity = opts.Dir.Member()
 	m.mu.phase = PhaseWaiting
 	m.mu.groups = map[ident.GroupID]*group{}
+	m.mu.connected = map[ident.MemberID]bool{}
 	return m
 }
 
@@ -128,11 +133,14 @@ func (m *Member) Start(net Network) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	m.stop = cancel
 	id := m.identity()
-	if id.ID == 0 {
+	switch {
+	case id.ID != 0:
+		return m.resume(ctx, id)
+	case len(m.opts.Declared) == 1 && m.seekCluster(ctx): // asks nobody: it is born when Start returns
+	default:
 		m.done.Go(func() { m.findCluster(ctx) })
-		return nil
 	}
-	return m.resume(ctx, id)
+	return nil
 }
 
 // Stop closes every group and waits for everything Start began. It is idempotent.
@@ -187,7 +195,37 @@ func (m *Member) serve(id datadir.Member, bornNow bool) {
 	m.mu.Lock()
 	m.mu.phase = PhaseServing
 	m.mu.waiting = nil
+	m.mu.standFirst = bornNow && id.ID == firstMember || len(m.mu.roster.Members) == 1
 	m.mu.Unlock()
+	m.maybeStand()
+}
+
+// PeerChanged is told when a peer was connected or lost.
+func (m *Member) PeerChanged(p peer.PeerStatus) {
+	m.mu.Lock()
+	if p.Connected {
+		m.mu.connected[p.ID] = true
+	} else {
+		delete(m.mu.connected, p.ID)
+	}
+	m.mu.Unlock()
+	m.maybeStand()
+}
+
+// maybeStand stands for leader where no timeout need pass first: a member that is alone has nobody to
+// wait for, and in the hour of its birth a cluster has no leader whom anybody could miss, so the
+// member that made it stands as soon as a majority can hear it.
+func (m *Member) maybeStand() {
+	m.mu.Lock()
+	g := m.mu.groups[0]
+	stand := m.mu.standFirst && g != nil && g.replica != nil && len(m.mu.connected)+1 >= membership.Majority(len(m.mu.roster.Members))
+	if stand {
+		m.mu.standFirst = false
+	}
+	m.mu.Unlock()
+	if stand {
+		g.replica.Campaign()
+	}
 }
 
 // Replica returns the open replica of g, or ErrNotBorn, ErrNoGroup or a *QuarantinedError.

@@ -42,8 +42,8 @@ type loop struct {
 	// reported counts the frames handed back to the machine.
 	reported uint64
 
-	// leaderLast is the highest index that the leader of the present term is known to have, by its
-	// messages; leaderHeard is when the last one came.
+	// leaderLast is the highest index that the newest leader heard is known to have, by its messages;
+	// leaderHeard is when the last one came.
 	leaderLast  uint64
 	leaderHeard time.Time
 
@@ -175,7 +175,9 @@ func (r *Replica) step(in consensus.Input) {
 
 func (r *Replica) newRole(role consensus.Role) {
 	if was := r.role.Load(); was.Term != role.Term || was.Leader != role.Leader {
-		r.loop.leaderLast = 0
+		if role.Leader != 0 { // what the last leader had stays known while there is none
+			r.loop.leaderLast = 0
+		}
 		r.logger.Info("leader changed", slog.Any("group", r.opts.Group),
 			slog.Uint64("term", role.Term), slog.Any("leader", role.Leader))
 	}
@@ -370,7 +372,7 @@ type Status struct {
 
 	DurableTerm uint64 // of entry Durable
 
-	// LeaderLast is the highest index that the present leader is known to have, from its own words:
+	// LeaderLast is the highest index that the newest leader heard is known to have, from its own words:
 	// its last index on the leader, at least the commit index of the last append elsewhere. 0: not
 	// heard yet.
 	LeaderLast uint64

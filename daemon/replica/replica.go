@@ -329,6 +329,9 @@ func (r *Replica) end() {
 // Transfer asks for leadership to move to a member. Whether it did is seen in Status.
 func (r *Replica) Transfer(to ident.MemberID) { r.inbox.put(consensus.Input{Transfer: to}) }
 
+// Campaign asks for leadership without waiting for a timeout, where no leader is known.
+func (r *Replica) Campaign() { r.inbox.put(consensus.Input{Campaign: true}) }
+
 // LeaderLost says that the process of leader is gone, so that its term need not be waited for.
 func (r *Replica) LeaderLost(leader ident.MemberID) {
 	r.inbox.put(consensus.Input{LostLead: leader})
