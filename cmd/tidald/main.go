@@ -1,5 +1,6 @@
 // Command tidald is the daemon: one member of a cluster (serve), or a whole cluster on this machine
-// (dev). Its exit codes are those of tidalctl: 0 done, 1 failed, 64 usage, 78 configuration.
+// (dev). Its exit codes are those of tidalctl: 0 done, 1 failed, 5 not found, 12 damaged (wal verify),
+// 64 usage, 78 configuration.
 package main
 
 import (
@@ -18,9 +19,11 @@ var version = "dev"
 
 // Exit codes.
 const (
-	exitFailed = 1
-	exitUsage  = 64
-	exitConfig = 78
+	exitFailed   = 1
+	exitNotFound = 5
+	exitDiffers  = 12
+	exitUsage    = 64
+	exitConfig   = 78
 )
 
 // exitError carries the exit code of an error that is not exitFailed.
@@ -60,7 +63,7 @@ func newRoot() *cobra.Command {
 	root.Version = version
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	root.AddCommand(newServe(), newDev(), newConfig(), newVersion())
+	root.AddCommand(newServe(), newDev(), newConfig(), newWAL(), newVersion())
 	return root
 }
 
