@@ -180,9 +180,12 @@ func open(o Options, fresh bool) (*Store, error) {
 		return nil, err
 	}
 	if fresh {
-		if err := durable.MkdirAll(o.FS, o.Dir, 0o700); err != nil {
-			return nil, err
-		}
+		err = durable.MkdirAll(o.FS, o.Dir, 0o700)
+	} else if _, err = o.FS.Stat(o.Dir); err != nil {
+		err = fmt.Errorf("open state: %w", err) // Pebble would make the directory
+	}
+	if err != nil {
+		return nil, err
 	}
 	s := &Store{dir: o.Dir, fuse: newFuse(), compacted: make(chan struct{}, 1)}
 	s.position.Store(&Position{})

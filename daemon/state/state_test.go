@@ -210,6 +210,9 @@ func TestCreate_RefusesAReplicaWithoutVotersAndADirectoryInUse(t *testing.T) {
 			t.Errorf("Open(%s) = nil", d)
 		}
 	}
+	if _, err := mem.Stat("/nowhere"); err == nil {
+		t.Error("Open made a directory")
+	}
 }
 
 func TestClose_WaitsForViewsAndEndsEverything(t *testing.T) {
