@@ -198,7 +198,7 @@ func (m *Member) writeFirstGeneration(genesis membership.Genesis, logDir, stateD
 		return fmt.Errorf("state: %w", err)
 	}
 	hs := &pb.HardState{Term: proto.Uint64(firstEntry.Term), Vote: proto.Uint64(0), Commit: proto.Uint64(firstEntry.Index)}
-	if err := wal.Create(wal.Options{FS: m.opts.FS, Dir: logDir, Group: 0, Logger: m.log}, firstEntry, hs); err != nil {
+	if err := wal.Create(m.logOptions(0, logDir), firstEntry, hs); err != nil {
 		return fmt.Errorf("log: %w", err)
 	}
 	return nil

@@ -61,7 +61,9 @@ func (m *Member) tryOpen(g *group, id datadir.Member) error {
 		return fmt.Errorf("group %s has no current generation", g.id)
 	}
 	reg := m.opts.Metrics
-	log, recovered, err := wal.Open(wal.Options{FS: m.opts.FS, Dir: files.LogDir(gen), Group: g.id, Logger: m.log, Metrics: reg})
+	logOptions := m.logOptions(g.id, files.LogDir(gen))
+	logOptions.Metrics = reg
+	log, recovered, err := wal.Open(logOptions)
 	if err != nil {
 		return err
 	}
@@ -99,6 +101,13 @@ func (m *Member) tryOpen(g *group, id datadir.Member) error {
 	g.replica = r
 	m.mu.Unlock()
 	return files.Clean() // only now: the current generation opened
+}
+
+func (m *Member) logOptions(gid ident.GroupID, dir string) wal.Options {
+	return wal.Options{
+		FS: m.opts.FS, Dir: dir, Group: gid, Logger: m.log,
+		SegmentBytes: m.opts.SegmentBytes, FirstSegmentBytes: m.opts.FirstSegmentBytes,
+	}
 }
 
 func rosterOf(store *state.Store) (membership.Roster, error) {

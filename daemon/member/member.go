@@ -47,6 +47,9 @@ type Options struct {
 	HeartbeatTicks int
 	ElectionTicks  int
 
+	// Sizes of the log's segments. 0: the defaults of package wal.
+	SegmentBytes, FirstSegmentBytes int64
+
 	Version string
 	Now     func() time.Time      // wall time, for stamps and for status
 	Logger  *slog.Logger          // nil: silent
