@@ -1,0 +1,184 @@
+package audit
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tidaldb/tidal/daemon/apply"
+	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/state"
+)
+
+// birth is where every replica begins.
+var birth = ident.EntryID{Term: 1, Index: 1}
+
+// runEntries is how many entries the replay applies at once; what it is makes no difference.
+const runEntries = 512
+
+// replay builds the state anew from the birth of the cluster, compares every member's with it where
+// that stands, and counts on the way what became of the writes.
+func (a *auditor) replay(claims Claims) (err error) {
+	if a.base != birth {
+		a.find("disk", "", "the log begins after %s: it cannot be replayed from the birth of the cluster", a.base)
+		return nil
+	}
+	genesis := a.members[0].genesis
+	o := state.Options{FS: vfs.NewMem(), Dir: storeDir}
+	at := state.Position{Applied: birth, Conf: genesis.ConfState()}
+	if err := state.Create(o, at, func(b *state.Batch) error { return apply.Birth(b, genesis.Roster()) }); err != nil {
+		return err
+	}
+	store, err := state.Open(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	machine, err := apply.New(store)
+	if err != nil {
+		return err
+	}
+	r := &replay{machine: machine, log: a.log, at: birth.Index, seen: map[string]int{}}
+	by := slices.SortedFunc(slices.Values(a.members), func(x, y *member) int { return cmp.Compare(x.applied.Index, y.applied.Index) })
+	for _, m := range by {
+		if m.applied.Index > birth.Index+uint64(len(a.log)) {
+			continue // found before
+		}
+		if err := r.to(m.applied.Index); err != nil {
+			return err
+		}
+		if err := a.compare(m, store); err != nil {
+			return err
+		}
+		a.report.Rebuilt++
+	}
+	if err := r.to(birth.Index + uint64(len(a.log))); err != nil {
+		return err
+	}
+	a.checkClaims(claims, r.seen)
+	return nil
+}
+
+type replay struct {
+	machine *apply.Machine
+	log     []*pb.Entry // from the entry after birth on
+	at      uint64      // applied
+	// seen counts, by user, the signals that had an effect.
+	seen map[string]int
+}
+
+// to applies the log up to index.
+func (r *replay) to(index uint64) error {
+	for r.at < index {
+		n := min(index-r.at, runEntries)
+		from := r.at - birth.Index
+		run := &apply.Run{Entries: r.log[from : from+n]}
+		if err := r.machine.Apply([]*apply.Run{run}); err != nil {
+			return fmt.Errorf("replay entries %d to %d: %w", r.at+1, r.at+n, err)
+		}
+		for i, e := range run.Entries {
+			if err := r.note(e, run.Outcomes[i]); err != nil {
+				return err
+			}
+		}
+		r.at += n
+	}
+	return nil
+}
+
+// note counts the signals of one entry that were not refused.
+func (r *replay) note(e *pb.Entry, outcomes []command.Outcome) error {
+	if e.GetType() != pb.EntryNormal {
+		return nil
+	}
+	entry, err := command.Decode(e.GetData())
+	if err != nil {
+		return fmt.Errorf("entry %d: %w", e.GetIndex(), err)
+	}
+	for n := 0; ; n++ {
+		records, ok := entry.Writes.Next()
+		if !ok {
+			return nil
+		}
+		for i := 0; records.Next(); i++ {
+			refused := slices.ContainsFunc(outcomes[n].Refused, func(f command.Refusal) bool { return f.Record == i })
+			if records.Kind() == command.RecordSignal && !refused {
+				if user := records.Signal().User; user != "" {
+					r.seen[user]++
+				}
+			}
+		}
+	}
+}
+
+func (a *auditor) checkClaims(c Claims, seen map[string]int) {
+	for _, claim := range []struct {
+		ids      []string
+		min, max int
+		told     string
+	}{
+		{c.Acked, 1, 1, "acknowledged"},
+		{c.Refused, 0, 0, "refused"},
+		{c.Unknown, 0, 1, "of unknown outcome"},
+	} {
+		for _, id := range claim.ids {
+			if n := seen[id]; n < claim.min || n > claim.max {
+				a.find("I3", "", "write %s was %s and is in the log %d times", id, claim.told, n)
+			}
+		}
+	}
+}
+
+// compare holds a member's state against the rebuilt one, which stands at the same index.
+func (a *auditor) compare(m *member, rebuilt *state.Store) (err error) {
+	store, err := state.Open(state.Options{FS: m.store, Dir: storeDir})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	have, want := store.NewView(), rebuilt.NewView()
+	defer func() { err = errors.Join(err, have.Close(), want.Close()) }()
+	if h, w := have.Position(), want.Position(); h.Applied != w.Applied || !proto.Equal(h.Conf, w.Conf) {
+		a.find("I7", m.name, "state stands at %s with %v, replaying gives %s with %v", h.Applied, h.Conf, w.Applied, w.Conf)
+	}
+	difference, err := firstDifference(have, want)
+	if difference != "" {
+		a.find("I7", m.name, "state at index %d is not what the log gives: %s", m.applied.Index, difference)
+	}
+	return err
+}
+
+// firstDifference walks both states side by side. The tables of package state itself, which begin
+// with 0x00, are the positions.
+func firstDifference(have, want *state.View) (difference string, err error) {
+	h, w := have.Iter([]byte{1}, nil), want.Iter([]byte{1}, nil)
+	defer func() { err = errors.Join(err, h.Close(), w.Close()) }()
+	okH, okW := h.First(), w.First()
+	for okH && okW && difference == "" {
+		switch c := bytes.Compare(h.Key(), w.Key()); {
+		case c < 0:
+			difference = fmt.Sprintf("key %q should not be there", h.Key())
+		case c > 0:
+			difference = fmt.Sprintf("key %q is missing", w.Key())
+		case !bytes.Equal(h.Value(), w.Value()):
+			difference = fmt.Sprintf("key %q holds %x, want %x", h.Key(), h.Value(), w.Value())
+		}
+		okH, okW = h.Next(), w.Next()
+	}
+	if err := errors.Join(h.Error(), w.Error()); err != nil || difference != "" {
+		return difference, err
+	}
+	if okH {
+		difference = fmt.Sprintf("key %q should not be there", h.Key())
+	} else if okW {
+		difference = fmt.Sprintf("key %q is missing", w.Key())
+	}
+	return difference, nil
+}
