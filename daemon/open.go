@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -162,9 +163,15 @@ func (d *Daemon) makeSurface() (err error) {
 	return err
 }
 
-// serveMetrics answers scrapes on a listener of their own, away from clients.
+// serveMetrics answers scrapes and profilers on a listener of their own, away from clients.
 func (d *Daemon) serveMetrics() {
-	s := &http.Server{Handler: httpd.MetricsHandler(d.registry), ReadHeaderTimeout: 5 * time.Second}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", httpd.MetricsHandler(d.registry))
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	d.run("metrics", func() error {
 		if err := s.Serve(d.metricsListener); !errors.Is(err, http.ErrServerClosed) {
 			return err
