@@ -1,10 +1,10 @@
 // Package cluster runs clusters of real processes for tests, through `tidald dev -o json` as anybody
 // would, and keeps the ledger of what they acknowledged.
 //
-// A test starts a cluster, loads it through a Ledger, kills what it wants to kill, and at the end has
-// the ledger audited: every acknowledged write exactly once, every refused one never, every unknown
-// one at most once, and the same state on every member. Waits end with the test's own deadline, and
-// say what they waited for.
+// A test starts a cluster, loads it through a Ledger, kills what it wants to kill, and ends with
+// Audit: the cluster is stopped, and package audit reads its disks. While clients write, the ledger
+// reads from every member linearizably and keeps each answer that is older than what had been
+// acknowledged before. Waits end with the test's own deadline, and say what they waited for.
 package cluster
 
 import (
@@ -26,7 +26,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/testenv/audit"
 )
 
 // Budget is how long a wait for convergence may take. TIDAL_TEST_BUDGET sets another one on a slow
@@ -124,6 +127,34 @@ func (c *Cluster) Stop() {
 	c.http.CloseIdleConnections()
 }
 
+// Audit waits until every member has caught up, stops the cluster, and holds what is on its disks
+// against what the clients of the ledgers were told.
+func (c *Cluster) Audit(ledgers ...*Ledger) {
+	c.t.Helper()
+	var claims audit.Claims
+	for _, l := range ledgers {
+		l.Check()
+		mine := l.Claims()
+		claims.Acked = append(claims.Acked, mine.Acked...)
+		claims.Refused = append(claims.Refused, mine.Refused...)
+		claims.Unknown = append(claims.Unknown, mine.Unknown...)
+	}
+	c.Stop()
+	var dirs []string
+	for _, m := range c.Members {
+		dirs = append(dirs, m.Dir)
+	}
+	r, err := audit.Run(vfs.Default, dirs, claims)
+	switch {
+	case err != nil:
+		c.t.Errorf("audit: %v", err)
+	case len(r.Findings) > 0 || r.Rebuilt != len(dirs):
+		c.t.Errorf("audit: %s", r)
+	default:
+		c.t.Logf("audit: %s", r)
+	}
+}
+
 // Words is what the cluster has said on stderr.
 func (c *Cluster) Words() string { return c.words.String() }
 
@@ -145,6 +176,19 @@ func (c *Cluster) Signal(name string, sig syscall.Signal) {
 	if err := syscall.Kill(c.pid(name), sig); err != nil {
 		c.t.Fatalf("signal %s to %s: %v", sig, name, err)
 	}
+}
+
+// Pause stops the process of a member where it stands, until the returned function is called, or the
+// test ends.
+func (c *Cluster) Pause(name string) (resume func()) {
+	c.t.Helper()
+	pid := c.pid(name)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		c.t.Fatalf("pause %s: %v", name, err)
+	}
+	resume = sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	c.t.Cleanup(resume)
+	return resume
 }
 
 // KillAll kills every member at once, as a power cut would.
@@ -226,6 +270,10 @@ func (c *Cluster) Get(m api.DevMember, path string, into any) error {
 // Do sends one request and decodes its answer. A problem is returned as *api.Problem; any other
 // error means that the answer was lost.
 func (c *Cluster) Do(method string, m api.DevMember, path string, body, into any) (http.Header, error) {
+	return do(c.http, method, m, path, body, into)
+}
+
+func do(client *http.Client, method string, m api.DevMember, path string, body, into any) (http.Header, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return nil, fmt.Errorf("encode the body of %s %s: %w", method, path, err)
@@ -237,7 +285,7 @@ func (c *Cluster) Do(method string, m api.DevMember, path string, body, into any
 	if body == nil {
 		req.Body, req.ContentLength = nil, 0
 	}
-	resp, err := c.http.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}
