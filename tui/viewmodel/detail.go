@@ -1,0 +1,88 @@
+package viewmodel
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/words"
+)
+
+// fields tells everything about the member at the cursor.
+func (b *builder) fields() {
+	if b.out.Cursor < 0 {
+		return
+	}
+	st, m := b.good.Status, b.out.Members[b.out.Cursor]
+	var r *api.Region
+	for i := range st.Regions {
+		if st.Regions[i].Name == m.Name {
+			r = &st.Regions[i]
+		}
+	}
+	if r == nil { // a row without a name
+		return
+	}
+	t, _ := b.track(m.Name, 0)
+	c := conditionOf(r, lateMembers(st)[r.Name])
+	mark := b.mark()
+	field := func(label, format string, args ...any) {
+		b.out.Detail = append(b.out.Detail, Field{Label: label, Value: fmt.Sprintf(format, args...)})
+	}
+	state := m.State
+	if state == "" {
+		state = m.Reach
+	}
+	b.out.Detail = append(b.out.Detail, Field{Label: "state", Value: state, Severity: c.severity()})
+	field("means", "%s", meaning(c))
+	if note := Note(*r); note != "" {
+		b.out.Detail = append(b.out.Detail, Field{Label: "says", Value: note, Severity: c.severity()})
+	}
+	field("role", "%s", m.Role)
+	field("since", "%s", b.span(t.since, t.exact))
+	field("http", "%s", words.Or(r.HTTPAddr))
+	field("grpc", "%s", words.Or(r.GRPCAddr))
+	field("term", "%s", mark+words.CountOf(r.Term))
+	field("applied", "%s", m.Applied)
+	field("committed", "%s", mark+words.CountOf(r.CommitIndex))
+	field("durable", "%s", mark+words.CountOf(r.DurableIndex))
+	field("last", "%s", mark+words.CountOf(r.LastIndex))
+	field("lag", "%s entries, %s", m.Lag, m.Delay)
+	field("heard", "%s from the leader", m.Heard)
+	field("answered", "in %s", m.Took)
+	field("up", "%s, boot %s", words.AgeOf(r.UptimeMS), words.CountOf(r.BootEpoch))
+	field("version", "%s", m.Version)
+	field("id", "%s", words.Or(r.ID))
+	if r.Incarnation != nil {
+		field("incarnation", "%s", words.Or(*r.Incarnation))
+	}
+	if len(r.Capabilities) > 0 {
+		field("can", "%s", strings.Join(r.Capabilities, " "))
+	}
+	field("more", "tidalctl members show %s", quote(m.Name))
+}
+
+// meaning explains a condition to who sees it for the first time.
+func meaning(c condition) string {
+	switch c {
+	case quarantined:
+		return "it must not serve or vote: what is on its disk cannot be trusted. The disk is kept as it is."
+	case down:
+		return "it does not answer: the process is gone, or the network to it is. It does not vote."
+	case downLearner:
+		return "it does not answer. It has no vote, so writes go on as before."
+	case cutOff:
+		return "it answers, but has not heard a leader for too long: the network between members is suspect."
+	case notReady:
+		return "it runs and is not yet fit to serve reads."
+	case behind:
+		return "it lacks many entries that the leader has; reads here are old."
+	case slow:
+		return "it takes long to answer: a busy machine or a slow network."
+	case leading:
+		return "all writes pass through it."
+	case gone:
+		return "it is no member anymore."
+	}
+	return "nothing is wrong with it."
+}

@@ -1,0 +1,143 @@
+package viewmodel
+
+import (
+	"time"
+
+	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/words"
+)
+
+// Severity says how much something deserves to be looked at.
+type Severity int
+
+// The severities, least first.
+const (
+	Info Severity = iota
+	Warn
+	Crit
+)
+
+// String returns the word that stands for s where there is no colour.
+func (s Severity) String() string {
+	switch s {
+	case Warn:
+		return "warn"
+	case Crit:
+		return "crit"
+	}
+	return "info"
+}
+
+// slowAnswer is how long a member may take to answer the observer and still be called ok. The
+// observer itself gives up after 500 ms.
+const slowAnswer = 100 * time.Millisecond
+
+// condition is the one thing that is most wrong with a member, least first.
+type condition int
+
+const (
+	gone    condition = iota // removed from the roster
+	well                     // nothing is wrong
+	leading                  // nothing is wrong, and it leads
+	slow
+	behind
+	notReady
+	cutOff
+	downLearner
+	down
+	quarantined
+)
+
+// severity returns how bad a condition is.
+func (c condition) severity() Severity {
+	switch {
+	case c >= cutOff && c != downLearner:
+		return Crit
+	case c >= slow:
+		return Warn
+	}
+	return Info
+}
+
+// conditionOf judges a row. late says that the status itself found the member too far behind.
+func conditionOf(r *api.Region, late bool) condition {
+	switch {
+	case r.Role == api.RoleRemoved:
+		return gone
+	case r.Quarantine != nil:
+		return quarantined
+	case !r.Reachable && r.Role == api.RoleLearner:
+		return downLearner
+	case !r.Reachable:
+		return down
+	case r.Partitioned:
+		return cutOff
+	case r.Ready != nil && !*r.Ready:
+		return notReady
+	case late:
+		return behind
+	case r.TookMS != nil && *r.TookMS > slowAnswer.Milliseconds():
+		return slow
+	case r.IsLeader:
+		return leading
+	}
+	return well
+}
+
+// lateMembers returns the names of those that the status calls behind.
+func lateMembers(s *api.Status) map[string]bool {
+	late := map[string]bool{}
+	for _, r := range s.Health.Reasons {
+		if r.Code == "member_behind" {
+			late[r.Member] = true
+		}
+	}
+	return late
+}
+
+// Role is the role of a member in one word; the voter that leads is the leader.
+func Role(r api.Region) string {
+	if r.IsLeader {
+		return "leader"
+	}
+	return words.Or(r.Role)
+}
+
+// Applied hides the 0 that stands for the worst case of a member that does not answer: what it has
+// applied is not known.
+func Applied(r api.Region) string {
+	if !r.Reachable || r.AppliedIndex == nil {
+		return words.Unknown
+	}
+	return words.Count(r.AppliedEvents)
+}
+
+// Lag marks the worst case of a member that does not tell what it applied as what it is, an upper
+// bound.
+func Lag(r api.Region) string {
+	if (!r.Reachable || r.AppliedIndex == nil) && r.LagEvents != nil {
+		return "<=" + words.Count(*r.LagEvents)
+	}
+	return words.CountOf(r.LagEvents)
+}
+
+// Heard is how long ago a member heard from the leader; the leader itself has no need to.
+func Heard(r api.Region) string {
+	if r.Reachable && r.IsLeader {
+		return "-"
+	}
+	return words.AgeOf(r.AgeMS)
+}
+
+// Note says why a member is as it is, in its own words; empty when there is nothing to say.
+func Note(r api.Region) string {
+	switch {
+	case r.Quarantine != nil:
+		return r.Quarantine.Cause + ": " + r.Quarantine.Detail
+	case r.Error != nil:
+		return r.Error.Code + ": " + r.Error.Detail
+	case !r.Reachable:
+		return "no answer"
+	}
+	return ""
+}
