@@ -84,11 +84,11 @@ func (f *frame) layout(width int) table {
 		reach := func(m *viewmodel.Member) string { return m.Reach }
 		applied := func(m *viewmodel.Member) string { return m.Applied }
 		lag := func(m *viewmodel.Member) string { return m.Lag }
-		bars := func(m *viewmodel.Member) string { return f.bars(m.Bars) }
 		span := 10
 		if width >= largeWidth {
-			bars, span = func(m *viewmodel.Member) string { return f.bars(m.LongBars) }, 20
+			span = 20
 		}
+		bars := func(m *viewmodel.Member) string { return f.bars(m.Bars(span)) }
 		t.columns = []column{
 			{title: "NODE", width: longest(4, 20, name), cell: name, style: byRole},
 			{title: "ROLE", width: longest(6, 7, role), cell: role, style: byRole},

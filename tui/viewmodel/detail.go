@@ -23,7 +23,6 @@ func (b *builder) fields() {
 	if r == nil { // a row without a name
 		return
 	}
-	t, _ := b.track(m.Name, 0)
 	c := conditionOf(r, lateMembers(st)[r.Name])
 	mark := b.mark()
 	field := func(label, format string, args ...any) {
@@ -39,26 +38,24 @@ func (b *builder) fields() {
 		b.out.Detail = append(b.out.Detail, Field{Label: "says", Value: note, Severity: c.severity()})
 	}
 	field("role", "%s", m.Role)
-	field("since", "%s", b.span(t.since, t.exact))
-	field("http", "%s", words.Or(r.HTTPAddr))
-	field("grpc", "%s", words.Or(r.GRPCAddr))
-	field("term", "%s", mark+words.CountOf(r.Term))
-	field("applied", "%s", m.Applied)
-	field("committed", "%s", mark+words.CountOf(r.CommitIndex))
-	field("durable", "%s", mark+words.CountOf(r.DurableIndex))
-	field("last", "%s", mark+words.CountOf(r.LastIndex))
+	field("at", "http %s, grpc %s", words.Or(r.HTTPAddr), words.Or(r.GRPCAddr))
+	number := func(n *uint64) string {
+		if n == nil {
+			return words.Unknown
+		}
+		return mark + words.Count(*n)
+	}
 	field("lag", "%s entries, %s", m.Lag, m.Delay)
-	field("heard", "%s from the leader", m.Heard)
-	field("answered", "in %s", m.Took)
+	field("log", "applied %s, committed %s, durable %s, last %s, term %s",
+		m.Applied, number(r.CommitIndex), number(r.DurableIndex), number(r.LastIndex), number(r.Term))
+	field("heard", "the leader %s ago, answered in %s", m.Heard, m.Took)
 	field("up", "%s, boot %s", words.AgeOf(r.UptimeMS), words.CountOf(r.BootEpoch))
-	field("version", "%s", m.Version)
-	field("id", "%s", words.Or(r.ID))
+	incarnation := words.Unknown
 	if r.Incarnation != nil {
-		field("incarnation", "%s", words.Or(*r.Incarnation))
+		incarnation = words.Or(*r.Incarnation)
 	}
-	if len(r.Capabilities) > 0 {
-		field("can", "%s", strings.Join(r.Capabilities, " "))
-	}
+	field("is", "id %s, incarnation %s", words.Or(r.ID), incarnation)
+	field("runs", "version %s, capabilities %s", m.Version, words.Or(strings.Join(r.Capabilities, " ")))
 	field("more", "tidalctl members show %s", quote(m.Name))
 }
 

@@ -148,12 +148,16 @@ type Member struct {
 	Applied          string
 	Lag, LagShort    string
 	Delay            string
-	Bars, LongBars   []int // heights, oldest first; -1: not known
 	Version          string
 	State            string
 	Severity         Severity
-	Dim              bool // old
+	Dim              bool    // old
+	lags             []int64 // of the track
 }
+
+// Bars returns the lag over time as at most n heights, oldest first; -1 is not known. It is worked out
+// when it is drawn, for most rows of a large cluster are not.
+func (m *Member) Bars(n int) []int { return bars(m.lags, n, lagLevel) }
 
 // EventRow is one event as it is shown.
 type EventRow struct {
@@ -178,11 +182,8 @@ type Field struct {
 	Severity     Severity
 }
 
-// The widths of the two sparklines.
-const (
-	shortBars = 10
-	longBars  = 20
-)
+// rateBars is the width of the sparkline of the rate.
+const rateBars = 20
 
 // Build makes the screen.
 func Build(s State, c Choices, e Setting) Screen {
@@ -352,7 +353,7 @@ func (b *builder) cluster() {
 		values[i] = int64(min(r, 1<<40))
 		top = max(top, values[i])
 	}
-	b.out.RateBars = bars(values, longBars, linearLevel(top))
+	b.out.RateBars = bars(values, rateBars, linearLevel(top))
 }
 
 // span is how long something has been so: ">" where its beginning was not seen.
@@ -521,8 +522,7 @@ func (b *builder) member(r *api.Region, t track, c condition) Member {
 		Name: words.Or(r.Name), Role: Role(*r), Leads: r.IsLeader,
 		Took: words.AgeOf(r.TookMS), Heard: Heard(*r), Version: words.Unknown,
 		Applied: Applied(*r), Lag: Lag(*r), LagShort: words.Unknown, Delay: words.Unknown,
-		Bars: bars(t.lags, shortBars, lagLevel), LongBars: bars(t.lags, longBars, lagLevel),
-		Severity: c.severity(), Dim: b.out.Fresh != Fresh,
+		lags: t.lags, Severity: c.severity(), Dim: b.out.Fresh != Fresh,
 	}
 	if r.Version != nil {
 		m.Version = words.Or(*r.Version)

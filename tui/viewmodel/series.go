@@ -96,7 +96,7 @@ const unknownLevel = -1
 // of its values. Values below 0 are not known. level maps a value to a height.
 func bars(values []int64, n int, level func(int64) int) []int {
 	each := (history + n - 1) / n
-	var out []int
+	out := make([]int, 0, n)
 	for end := len(values); end > 0 && len(out) < n; end -= each {
 		out = append(out, level(slices.Max(values[max(0, end-each):end])))
 	}
