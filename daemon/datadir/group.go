@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 
 	"github.com/tidaldb/tidal/daemon/durable"
@@ -141,7 +142,7 @@ func (g *Group) birth(gen Generation, build func(logDir, stateDir string) error)
 
 // moveMarker makes gen the current generation: the one commit point.
 func (g *Group) moveMarker(gen Generation) (err error) {
-	marker, _, err := atomicfs.LocateMarker(g.d.opts.FS, g.dir, markerName)
+	marker, _, err := atomicfs.LocateMarker(markerFS{g.d.opts.FS}, g.dir, markerName)
 	if err != nil {
 		return fmt.Errorf("locate the marker: %w", err)
 	}
@@ -156,6 +157,17 @@ func (g *Group) moveMarker(gen Generation) (err error) {
 		return fmt.Errorf("move the marker to %s: %w", gen, err)
 	}
 	return nil
+}
+
+// markerFS removes the old marker only when the new one is durable: a file system may keep the
+// removal of one name and lose the other name that was made before it.
+type markerFS struct{ vfs.FS }
+
+func (fs markerFS) Remove(name string) error {
+	if err := durable.SyncDir(fs.FS, fs.PathDir(name)); err != nil {
+		return err
+	}
+	return fs.FS.Remove(name)
 }
 
 // Clean removes what is not current: other generations, artifacts that were being fetched, old

@@ -134,13 +134,18 @@ func (fs *fusedFS) Unwrap() vfs.FS { return fs.FS }
 // content, makes the marker that names it, and only then syncs their directory; a file system that
 // keeps the later name and not the earlier would leave a marker to nothing.
 func (fs *fusedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if strings.HasPrefix(fs.PathBase(name), "marker.") {
-		err := fs.fuse.change(func() error { return durable.SyncDir(fs.FS, fs.PathDir(name)) })
-		if err != nil {
-			return nil, err
-		}
+	if err := fs.beforeMarker(name); err != nil {
+		return nil, err
 	}
 	return fs.open(func() (vfs.File, error) { return fs.FS.Create(name, c) })
+}
+
+// beforeMarker syncs the directory that name is in, if it is a marker's.
+func (fs *fusedFS) beforeMarker(name string) error {
+	if !strings.HasPrefix(fs.PathBase(name), "marker.") {
+		return nil
+	}
+	return fs.fuse.change(func() error { return durable.SyncDir(fs.FS, fs.PathDir(name)) })
 }
 
 func (fs *fusedFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -191,8 +196,13 @@ func (fs *fusedFS) MkdirAll(dir string, perm os.FileMode) error {
 	return fs.fuse.change(func() error { return fs.FS.MkdirAll(dir, perm) })
 }
 
-// Remove does not blow the fuse: a file that stays is garbage, not a lie.
+// Remove does not blow the fuse: a file that stays is garbage, not a lie. It syncs the directory
+// before a marker goes: Pebble makes the new marker, removes the old one, and only then syncs; a file
+// system that keeps the removal and not the new name would leave a store without any.
 func (fs *fusedFS) Remove(name string) error {
+	if err := fs.beforeMarker(name); err != nil {
+		return err
+	}
 	if err := fs.fuse.error(); err != nil {
 		return err
 	}
