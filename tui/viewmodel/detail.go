@@ -23,7 +23,7 @@ func (b *builder) fields() {
 	if r == nil { // a row without a name
 		return
 	}
-	c := conditionOf(r, lateMembers(st)[r.Name])
+	c := conditionOf(r, findings(st)[r.Name])
 	mark := b.mark()
 	field := func(label, format string, args ...any) {
 		b.out.Detail = append(b.out.Detail, Field{Label: label, Value: fmt.Sprintf(format, args...)})
@@ -70,6 +70,8 @@ func meaning(c condition) string {
 		return "it does not answer. It has no vote, so writes go on as before."
 	case cutOff:
 		return "it answers, but has not heard a leader for too long: the network between members is suspect."
+	case fullDisk:
+		return "its disk is almost full, so it takes no writes; make room, or give it a larger disk."
 	case notReady:
 		return "it runs and is not yet fit to serve reads."
 	case behind:

@@ -104,7 +104,7 @@ func leaderChanges(was, now *api.Status, tell func(Severity, string, string, ...
 
 // memberChanges tells what became of each member, in the roster's order.
 func memberChanges(was, now *api.Status, tell func(Severity, string, string, ...any)) {
-	lateBefore, lateNow := lateMembers(was), lateMembers(now)
+	foundBefore, foundNow := findings(was), findings(now)
 	find := func(list []api.Region, name string, hint int) *api.Region {
 		if hint < len(list) && list[hint].Name == name {
 			return &list[hint]
@@ -127,7 +127,7 @@ func memberChanges(was, now *api.Status, tell func(Severity, string, string, ...
 		if old.BootEpoch != nil && r.BootEpoch != nil && *r.BootEpoch > *old.BootEpoch {
 			tell(Warn, r.Name, "was restarted: boot %d, was %d", *r.BootEpoch, *old.BootEpoch)
 		}
-		if before, c := conditionOf(old, lateBefore[r.Name]), conditionOf(r, lateNow[r.Name]); becameOther(before, c) {
+		if before, c := conditionOf(old, foundBefore[r.Name]), conditionOf(r, foundNow[r.Name]); becameOther(before, c) {
 			tell(c.severity(), r.Name, "%s", becomes(r, c, before))
 		}
 	}
@@ -152,6 +152,8 @@ func becomes(r *api.Region, now, before condition) string {
 		return "does not answer: " + Note(*r)
 	case cutOff:
 		return "answers but hears no leader"
+	case fullDisk:
+		return "has an almost full disk"
 	case notReady:
 		return "is not ready"
 	case behind:

@@ -42,6 +42,7 @@ const (
 	slow
 	behind
 	notReady
+	fullDisk
 	cutOff
 	downLearner
 	down
@@ -59,8 +60,8 @@ func (c condition) severity() Severity {
 	return Info
 }
 
-// conditionOf judges a row. late says that the status itself found the member too far behind.
-func conditionOf(r *api.Region, late bool) condition {
+// conditionOf judges a row. found is what the status itself found about the member, or well.
+func conditionOf(r *api.Region, found condition) condition {
 	switch {
 	case r.Role == api.RoleRemoved:
 		return gone
@@ -72,9 +73,11 @@ func conditionOf(r *api.Region, late bool) condition {
 		return down
 	case r.Partitioned:
 		return cutOff
+	case found == fullDisk:
+		return fullDisk
 	case r.Ready != nil && !*r.Ready:
 		return notReady
-	case late:
+	case found == behind:
 		return behind
 	case r.TookMS != nil && *r.TookMS > slowAnswer.Milliseconds():
 		return slow
@@ -84,15 +87,20 @@ func conditionOf(r *api.Region, late bool) condition {
 	return well
 }
 
-// lateMembers returns the names of those that the status calls behind.
-func lateMembers(s *api.Status) map[string]bool {
-	late := map[string]bool{}
+// findings returns what the status found about members and their rows alone do not tell.
+func findings(s *api.Status) map[string]condition {
+	found := map[string]condition{}
 	for _, r := range s.Health.Reasons {
-		if r.Code == "member_behind" {
-			late[r.Member] = true
+		c := gone
+		switch r.Code {
+		case "disk_full":
+			c = fullDisk
+		case "member_behind":
+			c = behind
 		}
+		found[r.Member] = max(found[r.Member], c)
 	}
-	return late
+	return found
 }
 
 // Role is the role of a member in one word; the voter that leads is the leader.

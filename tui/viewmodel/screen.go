@@ -392,6 +392,8 @@ func (b *builder) reason(r api.Reason) string {
 		return with("does not answer")
 	case "member_partitioned":
 		return r.Member + " hears no leader"
+	case "disk_full":
+		return with("has an almost full disk")
 	case "member_not_ready":
 		return with("not ready")
 	case "member_behind":
@@ -489,7 +491,7 @@ func (b *builder) sides() {
 
 func (b *builder) members() {
 	st := b.good.Status
-	late := lateMembers(st)
+	found := findings(st)
 	b.out.Known = len(st.Regions)
 	order := b.ordered(b.Order)
 	if len(b.out.Sides) > 0 { // one side after the other, and last who is on none
@@ -502,7 +504,7 @@ func (b *builder) members() {
 		if r.Reachable {
 			b.out.Answered++
 		}
-		m := b.member(r, b.tracks[i], conditionOf(r, late[r.Name]))
+		m := b.member(r, b.tracks[i], conditionOf(r, found[r.Name]))
 		if !matches(m, b.Filter) {
 			continue
 		}
@@ -618,6 +620,8 @@ func (b *builder) state(r *api.Region, t track, c condition) string {
 		return lasting("no answer")
 	case cutOff:
 		return lasting("hears no leader")
+	case fullDisk:
+		return lasting("DISK FULL")
 	case notReady:
 		return lasting("not ready")
 	case behind:

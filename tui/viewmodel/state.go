@@ -137,12 +137,12 @@ func committed(st *api.Status) *uint64 {
 
 // remember keeps the tracks of the members that x has rows for.
 func (s State) remember(x Sample, first bool) State {
-	late := lateMembers(x.Status)
+	found := findings(x.Status)
 	tracks := make([]track, len(x.Status.Regions))
 	for i := range x.Status.Regions {
 		r := &x.Status.Regions[i]
 		was, known := s.track(r.Name, i)
-		tracks[i] = was.add(r, conditionOf(r, late[r.Name]), x.At, known, first)
+		tracks[i] = was.add(r, conditionOf(r, found[r.Name]), x.At, known, first)
 	}
 	s.tracks = tracks
 	return s

@@ -79,6 +79,11 @@ func TestBuild_States(t *testing.T) {
 		{"well", func(*api.Status, *api.Region) {}, "ok", "", viewmodel.Info, "18", "48,119,982"},
 		{"slow", func(_ *api.Status, r *api.Region) { r.TookMS = &slow }, "slow", "answers in 141ms", viewmodel.Warn, "18", "48,119,982"},
 		{"behind", func(s *api.Status, _ *api.Region) { scenes.Because(s, "degraded", "member_behind", "ap-south", "") }, "ok", "behind", viewmodel.Warn, "18", "48,119,982"},
+		{"full disk beats not ready", func(s *api.Status, r *api.Region) {
+			r.Ready = &no
+			scenes.Because(s, "degraded", "disk_full", "ap-south", "")
+			scenes.Because(s, "degraded", "member_behind", "ap-south", "")
+		}, "ok", "DISK FULL", viewmodel.Warn, "18", "48,119,982"},
 		{"not ready", func(_ *api.Status, r *api.Region) { r.Ready = &no }, "ok", "not ready", viewmodel.Warn, "18", "48,119,982"},
 		{"cut off", func(_ *api.Status, r *api.Region) { r.Partitioned = true }, "cut off", "hears no leader", viewmodel.Crit, "18", "48,119,982"},
 		{"dead", func(s *api.Status, _ *api.Region) { scenes.Lose(s, "ap-south", "timeout") }, "DOWN", "timeout", viewmodel.Crit, "<=48M", "?"},
