@@ -37,7 +37,11 @@ func execute(ctx context.Context, f *Factory, verbs Verbs, args []string) (impac
 	impact = ImpactChange // until the command is known, the worse guess
 	defer func() {
 		if v := recover(); v != nil {
-			err = &bugError{v, f.writeReport(v, debug.Stack(), args)}
+			stack := debug.Stack()
+			if carried, ok := v.(interface{ Stack() []byte }); ok { // from another goroutine
+				stack = carried.Stack()
+			}
+			err = &bugError{v, f.writeReport(v, stack, args)}
 		}
 	}()
 	root := NewRoot(f, verbs)

@@ -3,8 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +19,20 @@ type outcome[T any] struct {
 	source   Source
 	err      error
 	took     time.Duration
+	panicked *panicError
 }
+
+// panicError carries a panic to the goroutine of the caller: left in its own it would end the process
+// past everybody who has something to put in order, a terminal for one.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprint(e.value) }
+
+// Stack returns the stack of the panic.
+func (e *panicError) Stack() []byte { return e.stack }
 
 // race asks the endpoint that answered last, then, once it failed or was silent for hedgeAfter, all
 // the others at once. It returns the first answer, and when there is none the best that is known:
@@ -39,8 +54,15 @@ func race[T any](ctx context.Context, c *Client, ask func(context.Context, *url.
 			case <-ctx.Done():
 			case <-time.After(delay):
 			}
-			value, source, err := ask(ctx, c.endpoints[endpoint])
-			results <- outcome[T]{endpoint, value, source, err, time.Since(start)}
+			r := outcome[T]{endpoint: endpoint}
+			defer func() {
+				if v := recover(); v != nil {
+					r.panicked = &panicError{v, debug.Stack()}
+				}
+				results <- r
+			}()
+			r.value, r.source, r.err = ask(ctx, c.endpoints[endpoint])
+			r.took = time.Since(start)
 		})
 	}
 
@@ -65,6 +87,9 @@ func race[T any](ctx context.Context, c *Client, ask func(context.Context, *url.
 			launchRest()
 		case r := <-results:
 			pending--
+			if r.panicked != nil {
+				panic(r.panicked)
+			}
 			if r.err == nil {
 				c.prefer(r.endpoint)
 				return r.value, r.source, nil

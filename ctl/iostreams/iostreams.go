@@ -22,6 +22,7 @@ type Streams struct {
 	Out io.Writer // data
 	Err io.Writer // words
 
+	InTTY  bool
 	OutTTY bool
 	ErrTTY bool
 
@@ -37,6 +38,7 @@ func System() *Streams {
 		In:     os.Stdin,
 		Out:    os.Stdout,
 		Err:    os.Stderr,
+		InTTY:  term.IsTerminal(os.Stdin.Fd()),
 		OutTTY: term.IsTerminal(out),
 		ErrTTY: term.IsTerminal(os.Stderr.Fd()),
 		Width: func() int {

@@ -11,6 +11,7 @@ import (
 	"github.com/tidaldb/tidal/ctl"
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/viewmodel"
 	"github.com/tidaldb/tidal/tui/words"
 )
 
@@ -208,9 +209,9 @@ func memberDocument(a memberAnswer) output.Document {
 		state, applied, lag, heard, note := words.Unknown, words.Unknown, words.Unknown, words.Unknown, "the status was not read"
 		if a.Status != nil {
 			r = *a.Status
-			state, applied, lag, heard, note = stateOf(r), appliedOf(r), lagOf(r), heardOf(r), noteOf(r)
+			state, applied, lag, heard, note = stateOf(r), viewmodel.Applied(r), viewmodel.Lag(r), viewmodel.Heard(r), viewmodel.Note(r)
 		}
-		add("role", roleOf(r))
+		add("role", viewmodel.Role(r))
 		add("state", state)
 		if note != "" {
 			add("note", note)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/viewmodel"
 	"github.com/tidaldb/tidal/tui/words"
 )
 
@@ -112,21 +113,14 @@ func memberRows(title string, regions []api.Region, wide bool) output.Section {
 	}
 	s.Columns = append(s.Columns, output.Column{Title: "note"})
 	for _, r := range regions {
-		row := []string{words.Or(r.Name), roleOf(r), stateOf(r), appliedOf(r), lagOf(r), heardOf(r)}
+		row := []string{words.Or(r.Name), viewmodel.Role(r), stateOf(r), viewmodel.Applied(r), viewmodel.Lag(r), viewmodel.Heard(r)}
 		if wide {
 			row = append(row, words.Or(r.ID), words.CountOf(r.Term), words.CountOf(r.LastIndex), words.CountOf(r.DurableIndex), words.CountOf(r.CommitIndex),
 				words.AgeOf(r.TookMS), words.AgeOf(r.UptimeMS), words.CountOf(r.BootEpoch), orUnknown(r.Version), words.Or(r.HTTPAddr), words.Or(r.GRPCAddr))
 		}
-		s.Rows = append(s.Rows, append(row, noteOf(r)))
+		s.Rows = append(s.Rows, append(row, viewmodel.Note(r)))
 	}
 	return s
-}
-
-func roleOf(r api.Region) string {
-	if r.IsLeader {
-		return "leader"
-	}
-	return words.Or(r.Role)
 }
 
 // stateOf is one word for what is wrong with a member, worst first.
@@ -144,43 +138,6 @@ func stateOf(r api.Region) string {
 		return "not-ready"
 	}
 	return "up"
-}
-
-// appliedOf hides the 0 that stands for the worst case of a member that does not answer: what it has
-// applied is not known.
-func appliedOf(r api.Region) string {
-	if !r.Reachable {
-		return words.Unknown
-	}
-	return words.Count(r.AppliedEvents)
-}
-
-// lagOf marks the worst case of a member that does not answer as what it is, an upper bound.
-func lagOf(r api.Region) string {
-	if !r.Reachable && r.LagEvents != nil {
-		return "<=" + words.Count(*r.LagEvents)
-	}
-	return words.CountOf(r.LagEvents)
-}
-
-// heardOf is how long ago a member heard from the leader; the leader itself has no need to.
-func heardOf(r api.Region) string {
-	if r.Reachable && r.IsLeader {
-		return "-"
-	}
-	return words.AgeOf(r.AgeMS)
-}
-
-func noteOf(r api.Region) string {
-	switch {
-	case r.Quarantine != nil:
-		return r.Quarantine.Cause + ": " + r.Quarantine.Detail
-	case r.Error != nil:
-		return r.Error.Code + ": " + r.Error.Detail
-	case !r.Reachable:
-		return "no answer"
-	}
-	return ""
 }
 
 func orUnknown(s *string) string {

@@ -17,12 +17,14 @@ import (
 	"github.com/tidaldb/tidal/ctl"
 	"github.com/tidaldb/tidal/ctl/client"
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/viewmodel"
 )
 
 // All returns every command below the root.
 func All(f *ctl.Factory) []*cobra.Command {
 	return []*cobra.Command{
 		newStatusCmd(f, nil),
+		newTopCmd(f, nil),
 		newMembersCmd(f),
 		newWaitCmd(f, nil),
 		newVersionCmd(f, nil),
@@ -62,7 +64,7 @@ func completeMembers(f *ctl.Factory) cobra.CompletionFunc {
 		}
 		var names []cobra.Completion
 		for _, r := range s.Regions {
-			names = append(names, cobra.CompletionWithDesc(r.Name, roleOf(r)+", "+stateOf(r)))
+			names = append(names, cobra.CompletionWithDesc(r.Name, viewmodel.Role(r)+", "+stateOf(r)))
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tidaldb/tidal/ctl/iostreams"
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/viewmodel"
 	"github.com/tidaldb/tidal/tui/words"
 )
 
@@ -132,7 +133,7 @@ func (c condition) met(s api.Status) (bool, string) {
 		return c.Role == api.RoleRemoved && s.ClusterID != "" && s.Leader != nil && s.Consistent, c.Name + " is no member"
 	}
 	r := s.Regions[i]
-	seen := c.Name + " is " + roleOf(r)
+	seen := c.Name + " is " + viewmodel.Role(r)
 	if c.Role == "leader" {
 		return r.IsLeader && s.Consistent, seen
 	}
