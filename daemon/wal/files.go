@@ -20,7 +20,7 @@ const (
 	tempSuffix = ".tmp"
 	nextName   = "next" + tempSuffix  // becomes the next segment
 	spareName  = "spare" + tempSuffix // zeros, in reserve to become one
-	tailName   = "tail" + tempSuffix  // the copy of the tail that Open makes
+	copyName   = "tail" + tempSuffix  // the copy of the tail that Open makes
 )
 
 // zeroChunk is how much is zeroed before it is synced. A sync of the log may have to wait for what
@@ -105,11 +105,11 @@ func begin(fs vfs.FS, dir, temp string, f vfs.File, h segmentHeader, size int64)
 	return newSegment(h, f, size, segmentHeaderBytes), nil
 }
 
-// copyTail puts a copy in the place of the segment s: its sound prefix, then room for more. A failed
+// copySegment puts a copy in the place of the segment s: its sound prefix, then room up to size. A failed
 // sync in an earlier life may have left pages in the cache that read well and are not on the disk;
 // only what this process has written and synced itself may be built upon. s goes on with the copy.
-func copyTail(fs vfs.FS, dir string, s *segment, size int64) error {
-	f, err := createTemp(fs, dir, tailName)
+func copySegment(fs vfs.FS, dir string, s *segment, size int64) error {
+	f, err := createTemp(fs, dir, copyName)
 	if err != nil {
 		return err
 	}
@@ -131,10 +131,10 @@ func copyTail(fs vfs.FS, dir string, s *segment, size int64) error {
 		if err := f.Sync(); err != nil {
 			return fmt.Errorf("sync: %w", err)
 		}
-		return durable.Rename(fs, fs.PathJoin(dir, tailName), fs.PathJoin(dir, s.name()))
+		return durable.Rename(fs, fs.PathJoin(dir, copyName), fs.PathJoin(dir, s.name()))
 	}()
 	if err != nil {
-		return errors.Join(fmt.Errorf("copy the tail %s: %w", s.name(), err), f.Close())
+		return errors.Join(fmt.Errorf("copy %s: %w", s.name(), err), f.Close())
 	}
 	old := s.file
 	s.file, s.size = f, max(s.end, size)

@@ -187,14 +187,21 @@ func Open(o Options) (_ *Log, _ Recovered, err error) {
 	return l, s.recovered(), nil
 }
 
-// takeOver makes the log that s found this process's own: leftovers go, the tail becomes a file that
-// this process has written.
+// takeOver makes the log that s found this process's own: leftovers go, and what the last sync of an
+// earlier life may have failed on becomes a file that this process has written. That is the tail, and
+// where the tail holds nothing yet also the segment before it: its seal was the last write.
 func (o *Options) takeOver(s *scanned) error {
 	if err := removeLeftovers(o.FS, o.Dir, s.dropped); err != nil {
 		return err
 	}
 	tail := s.tail()
-	return copyTail(o.FS, o.Dir, tail, min(tail.end+o.FirstSegmentBytes, o.SegmentBytes))
+	if n := len(s.segments); n > 1 && tail.end == segmentHeaderBytes {
+		sealed := s.segments[n-2]
+		if err := copySegment(o.FS, o.Dir, sealed, sealed.end); err != nil {
+			return err
+		}
+	}
+	return copySegment(o.FS, o.Dir, tail, min(tail.end+o.FirstSegmentBytes, o.SegmentBytes))
 }
 
 // Append adds frames, in order, and returns when they are durable: one write and one sync for all of

@@ -137,6 +137,9 @@ func scriptLog(fs *simfs.FS) (r logRun, err error) {
 			err = l.DropHead(s.keep)
 		}
 		if err != nil {
+			if l.Append([]wal.Frame{{}}, true) == nil || l.DropHead(0) == nil {
+				return r, fmt.Errorf("the log took more after %w", err)
+			}
 			return r, err
 		}
 		r.acked = r.tried
@@ -192,6 +195,21 @@ func TestLog_CrashEverywhere(t *testing.T) {
 		r, err := scriptLog(fs)
 		if err != nil && !fs.Off() {
 			t.Fatal(err)
+		}
+		return func() boot {
+			r := r
+			return r.boot
+		}
+	})
+}
+
+// An error of the log closes it: it takes no more, and what it took before is there whatever becomes
+// of the pages that were not written.
+func TestLog_FailEverywhere(t *testing.T) {
+	failEverywhere(t, "log", func(t *testing.T, fs *simfs.FS, p *trap) func() boot {
+		r, err := scriptLog(fs)
+		if err == nil && p.sprung.Load() != nil && p.sprung.Load().Path != logDir+"/spare.tmp" {
+			t.Errorf("log: %s: nobody was told", p)
 		}
 		return func() boot {
 			r := r
