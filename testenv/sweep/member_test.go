@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tidaldb/tidal/daemon/datadir"
+	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/testenv/simfs"
 )
@@ -178,4 +179,75 @@ func TestMember_CrashEverywhere(t *testing.T) {
 		}
 		return func() boot { return k.clone().boot }
 	})
+}
+
+// An error on the way of a write to the disk ends the acknowledgements of this life of the replica
+// and not the process: later writes are refused by name, and what was acknowledged is there when the
+// member starts again.
+func TestMember_FailEverywhere(t *testing.T) {
+	failEverywhere(t, "a cluster of one, from birth on", func(t *testing.T, fs *simfs.FS, p *trap) func() boot {
+		k := &told{fates: map[string]fate{}}
+		n, err := newRoom(1).boot("m1", fs)
+		if err == nil {
+			k.note(n.dir)
+			err = k.writeUntilRefused(n, p)
+			n.stop()
+		}
+		if err != nil && p.sprung.Load() == nil {
+			t.Fatal(err)
+		}
+		if _, broken := errors.AsType[*brokenPromise](err); broken {
+			t.Errorf("a cluster of one: %s: %v", p, err)
+		}
+		return func() boot { return k.clone().boot }
+	})
+}
+
+// brokenPromise is what a living member did against I8.
+type brokenPromise struct{ detail string }
+
+func (e *brokenPromise) Error() string { return e.detail }
+
+// writeUntilRefused writes one item after the other, past the moment when the trap springs.
+func (k *told) writeUntilRefused(n *node, p *trap) error {
+	if _, err := n.Replica(0); err != nil {
+		return err // the birth failed; it is tried again for as long as the process lives
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	born := p.sprung.Load() == nil
+	for i := range 14 {
+		before := p.sprung.Load()
+		err := k.put(ctx, []string{item("alone", i)}, n)
+		after := p.sprung.Load()
+		switch {
+		case !born:
+			// What failed was done again since, or was none of the replica's.
+		case fatal(before) && err == nil:
+			return &brokenPromise{fmt.Sprintf("write %d was acknowledged after the error", i)}
+		case fatal(after) && before == nil && err == nil:
+			return &brokenPromise{fmt.Sprintf("write %d was acknowledged though its own call failed", i)}
+		case fatal(before) && !refusedByName(err):
+			return &brokenPromise{fmt.Sprintf("write %d after the error was told: %v", i, err)}
+		case !fatal(after) && err != nil:
+			return err
+		}
+		k.note(n.dir)
+	}
+	return nil
+}
+
+// fatal reports whether the failed call was on the way of a write. The preparation of a spare segment
+// is not: nothing was promised of it.
+func fatal(op *simfs.Op) bool {
+	if op == nil {
+		return false
+	}
+	return op.Path == dataDir+"/votes" || strings.Contains(op.Path, "/log-") && !strings.HasSuffix(op.Path, "/spare.tmp")
+}
+
+func refusedByName(err error) bool {
+	_, failed := errors.AsType[*replica.FailedError](err)
+	_, closed := errors.AsType[*member.QuarantinedError](err)
+	return failed || closed
 }
