@@ -19,7 +19,7 @@ type Input struct {
 	Applied  *Apply         // the apply worker: this run is in state; in order, each once
 	Read     Token          // linearizable read: answered with the index to wait for
 	Transfer ident.MemberID // hand leadership to this member; nothing happens on a follower
-	LostLead ident.MemberID // this leader's process is gone (stream broken, port refuses): do not wait
+	LostLead ident.MemberID // this leader's process is gone (stream broken, port refuses): forget it
 	Campaign bool           // nobody leads and there is no reason to wait; nothing happens where one is known
 	SnapDone *SnapDone      // an artifact for a peer of Effects.Stage was installed, or was not
 	Cancel   Token          // the caller gave up: forget it, nothing is answered

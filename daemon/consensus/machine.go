@@ -195,6 +195,9 @@ func openTail(o Options, maxBytes int) (*tail, error) {
 		Vote:   proto.Uint64(o.HardState.GetVote()),
 		Commit: proto.Uint64(max(o.HardState.GetCommit(), o.Applied.Index)),
 	}
+	if mutantCommitNotRaised {
+		t.hs.Commit = proto.Uint64(o.HardState.GetCommit())
+	}
 	return t, nil
 }
 
@@ -440,14 +443,14 @@ func (m *Machine) replicated(index uint64) []ident.MemberID {
 	return ids
 }
 
-// lostLead campaigns in the place of a leader whose process is gone.
+// lostLead forgets a leader whose process is gone, so that this replica votes for whoever stands in its
+// place. Who stands, and when, is the driver's: Input.Campaign.
 func (m *Machine) lostLead(leader ident.MemberID) {
 	if m.role.State != raft.StateFollower || m.role.Leader != leader || m.role == m.lost {
 		return
 	}
 	m.lost = m.role
 	_ = m.rn.ForgetLeader()
-	_ = m.rn.Campaign() // raft's pre-vote asks the others whether they miss the leader too
 }
 
 // ask sends the round of reads on its way, if there is one and it can be asked. It reports whether

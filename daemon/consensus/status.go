@@ -40,6 +40,14 @@ type Progress struct {
 	Active bool // heard from within the last election timeout
 }
 
+// Transferee is the member to which leadership is moving, or 0.
+func (m *Machine) Transferee() ident.MemberID {
+	if m.role.State != raft.StateLeader || m.failed != nil {
+		return 0
+	}
+	return ident.MemberID(m.rn.BasicStatus().LeadTransferee)
+}
+
 // Status says where the machine stands. After a Fatal it says where it stood.
 func (m *Machine) Status() Status {
 	s := Status{
@@ -54,7 +62,7 @@ func (m *Machine) Status() Status {
 	if m.role.State != raft.StateLeader || m.failed != nil {
 		return s
 	}
-	s.Transferee = ident.MemberID(m.rn.BasicStatus().LeadTransferee)
+	s.Transferee = m.Transferee()
 	m.rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) { // in order of id
 		if id == m.id {
 			return

@@ -33,6 +33,11 @@ type loop struct {
 	pending  map[consensus.Token]*batch
 	inflight int
 
+	// transfer is the call of TransferLeader under way; nil: none.
+	transfer *transfer
+	// moving says that leadership may be moving; the machine knows.
+	moving bool
+
 	// applying is the run that is being handed back: its outcomes go to the writes in it.
 	applying *run
 
@@ -81,6 +86,7 @@ func (r *Replica) runLoop() {
 		for _, e := range r.loop.events {
 			r.handle(e)
 		}
+		r.watchTransfer()
 		r.startReads()
 		r.proposeBatches()
 		r.publish()
@@ -116,6 +122,10 @@ func (r *Replica) handle(e any) {
 		r.propose(&batch{writes: []*write{e.write}, change: true}, &consensus.Proposal{Data: e.write.data, Conf: e.conf})
 	case consensus.Input:
 		r.step(e)
+	case *transfer:
+		r.beginTransfer(e)
+	case endTransfer:
+		r.endTransfer(e.t, e.cause)
 	}
 }
 
@@ -140,6 +150,7 @@ func (r *Replica) step(in consensus.Input) {
 	if r.failed.Load() != nil {
 		return
 	}
+	r.loop.moving = r.loop.moving || in.Transfer != 0
 	fx := r.loop.machine.Step(in)
 	if fx.Fatal != nil {
 		r.fail(StageMachine, fx.Fatal)
@@ -150,6 +161,9 @@ func (r *Replica) step(in consensus.Input) {
 		r.appends.put(fx.Append...)
 	}
 	if len(fx.Send) > 0 {
+		if r.loop.transfer != nil {
+			r.noteTold(fx.Send)
+		}
 		r.opts.Net.Send(r.opts.Group, fx.Send)
 	}
 	if len(fx.Apply) > 0 {
@@ -207,7 +221,8 @@ func (r *Replica) hear(m *pb.Message) {
 }
 
 // proposeBatches turns what waits into entries: each takes everything up to its size, so batches
-// grow with the load by themselves and a lone write waits for nothing.
+// grow with the load by themselves and a lone write waits for nothing. While leadership moves nothing
+// is proposed.
 func (r *Replica) proposeBatches() {
 	l := &r.loop
 	if r.queue.bytes() == 0 {
@@ -215,6 +230,9 @@ func (r *Replica) proposeBatches() {
 	}
 	if err := r.leads(); err != nil {
 		r.queue.refuse(err)
+		return
+	}
+	if l.moving = l.moving && l.machine.Transferee() != 0; l.moving { // raft would refuse: they wait, or go to the new leader
 		return
 	}
 	for l.inflight < r.opts.Limits.InflightBatches && r.failed.Load() == nil {

@@ -312,8 +312,11 @@ func (r *Replica) end() {
 		cause := r.cause()
 		r.queue.close(cause)
 		for _, e := range r.inbox.close() {
-			if c, ok := e.(*change); ok {
-				c.write.settle(Result{}, cause)
+			switch e := e.(type) {
+			case *change:
+				e.write.settle(Result{}, cause)
+			case *transfer:
+				e.settle(cause)
 			}
 		}
 		for token, b := range r.loop.pending {
@@ -321,6 +324,9 @@ func (r *Replica) end() {
 			b.settle(&UnknownOutcomeError{Cause: cause})
 		}
 		r.reads.close(cause)
+		if r.loop.transfer != nil {
+			r.endTransfer(r.loop.transfer, cause)
+		}
 		r.applied.close(cause)
 		r.publish()
 	})
@@ -332,7 +338,9 @@ func (r *Replica) Transfer(to ident.MemberID) { r.inbox.put(consensus.Input{Tran
 // Campaign asks for leadership without waiting for a timeout, where no leader is known.
 func (r *Replica) Campaign() { r.inbox.put(consensus.Input{Campaign: true}) }
 
-// LeaderLost says that the process of leader is gone, so that its term need not be waited for.
+// LeaderLost says that the process of leader is gone. Where it leads, as far as this replica knows, it is
+// forgotten, once a term: this replica votes for whoever stands in its place, and stands itself when
+// Campaign is called. A heartbeat of that leader afterwards means that it lives, and undoes this.
 func (r *Replica) LeaderLost(leader ident.MemberID) {
 	r.inbox.put(consensus.Input{LostLead: leader})
 }

@@ -72,6 +72,7 @@ func (c *cluster) lostLead(m *member, leader ident.MemberID) {
 	if m.up() && leader != 0 {
 		c.note(m.id, "lost lead", uint64(leader))
 		m.step(consensus.Input{LostLead: leader})
+		m.after(time.Duration(5*m.id)*time.Millisecond, func() { m.step(consensus.Input{Campaign: true}) })
 	}
 }
 
