@@ -25,6 +25,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/config"
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/httpd"
+	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/ops"
 	"github.com/tidaldb/tidal/daemon/peer"
@@ -51,6 +52,7 @@ type Daemon struct {
 	peerKey []byte     // nil: members have none
 	apiKeys *auth.Keys // nil: everyone may
 	dir     *datadir.Dir
+	journal *journal.Journal
 	member  *member.Member
 	network *peer.Network
 	client  *httpd.Client

@@ -19,6 +19,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/httpd"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/ops"
@@ -68,6 +69,10 @@ func (d *Daemon) Start() error {
 		d.serveMetrics()
 	}
 	d.run("HTTP", func() error { return d.http.Serve(d.httpListener) }, d.http.Stop)
+	d.onStop("journal", func(context.Context) error { // first: whoever follows reads the last event, and leaves
+		d.journal.Close(journal.Stopping{})
+		return nil
+	})
 	d.log.Info("listening", slog.String("http", d.httpListener.Addr().String()), slog.String("grpc", d.grpcListener.Addr().String()))
 	return nil
 }
@@ -112,13 +117,14 @@ func (d *Daemon) openDirectory() (err error) {
 
 func (d *Daemon) makeMember() error {
 	c := d.opts.Config
+	d.journal = journal.New(journal.Options{Boot: d.dir.Member().BootEpoch, Now: d.opts.Now, Metrics: d.registry})
 	self := c.Self()
 	d.member = member.New(member.Options{
 		Dir: d.dir, DataDir: c.DataDir, FS: d.opts.FS,
 		Name: c.Name, GRPCAddr: self.GRPCAddr, HTTPAddr: self.HTTPAddr,
 		Declared: declared(c.Members), Topology: c.Topology,
 		Tick: c.Election.Tick, HeartbeatTicks: c.Election.HeartbeatTicks, ElectionTicks: c.Election.ElectionTicks,
-		Version: d.opts.Version, Now: d.opts.Now, Logger: d.log, Metrics: d.registry,
+		Version: d.opts.Version, Now: d.opts.Now, Logger: d.log, Metrics: d.registry, Journal: d.journal,
 	})
 	return nil
 }
@@ -150,6 +156,7 @@ func (d *Daemon) makeSurface() (err error) {
 		Member:  d.member,
 		Replica: func(g ident.GroupID) (ops.Replica, error) { return d.member.Replica(g) },
 		Asker:   d.client,
+		Journal: d.journal,
 		Now:     d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, MaxDrift: c.Clock.MaxDrift,
 	})
 	if err != nil {

@@ -24,6 +24,7 @@ const (
 	CodeNotFound         Code = "not_found"
 	CodeNoRoute          Code = "no_route"
 	CodeMethodNotAllowed Code = "method_not_allowed"
+	CodeCompacted        Code = "compacted"
 	CodeNotLeader        Code = "not_leader"
 	CodeOverloaded       Code = "overloaded"
 	CodeNoLeader         Code = "no_leader"
@@ -48,6 +49,7 @@ func Codes() []CodeSpec {
 		{CodeNotFound, http.StatusNotFound, 5, "There is no such thing", false, EffectNone},
 		{CodeNoRoute, http.StatusNotFound, 5, "There is no such route", false, EffectNone},
 		{CodeMethodNotAllowed, http.StatusMethodNotAllowed, 64, "The route has no such method", false, EffectNone},
+		{CodeCompacted, http.StatusGone, 5, "What was asked for is not kept any more", false, EffectNone},
 		{CodeNotLeader, http.StatusMisdirectedRequest, 8, "This member does not lead", true, EffectNone},
 		{CodeOverloaded, http.StatusTooManyRequests, 1, "A queue is full", true, EffectNone},
 		{CodeNoLeader, http.StatusServiceUnavailable, 8, "No leader is known", true, EffectNone},

@@ -31,6 +31,8 @@ type Problem struct {
 	Measured  *float64 `json:"measured,omitempty"`
 	Threshold *float64 `json:"threshold,omitempty"`
 	Unit      string   `json:"unit,omitempty"`
+	// Floor of a compacted problem: after it, everything that there is can be read.
+	Floor string `json:"floor,omitempty"`
 	// Leader is the member that would have taken the request, where one is known.
 	Leader string `json:"leader,omitempty"`
 	// Try is a tidalctl command that leads on.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/ops"
 	"github.com/tidaldb/tidal/daemon/replica"
@@ -65,6 +66,20 @@ func problem(err error) *api.Problem {
 	}
 	if _, ok := errors.AsType[*ops.NotFoundError](err); ok {
 		return api.NewProblem(api.CodeNotFound, detail)
+	}
+	if e, ok := errors.AsType[*ops.EventIDError](err); ok {
+		return badField("after", "%s", e.Error())
+	}
+	if e, ok := errors.AsType[*journal.UnknownIDError](err); ok {
+		return badField("after", "%s", e.Error())
+	}
+	if e, ok := errors.AsType[*journal.CompactedError](err); ok {
+		p := api.NewProblem(api.CodeCompacted, e.Error())
+		p.Floor = e.Floor.String()
+		return p
+	}
+	if e, ok := errors.AsType[*journal.BusyError](err); ok {
+		return exceeds(api.NewProblem(api.CodeOverloaded, e.Error()), float64(e.Limit), float64(e.Limit), "followers")
 	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return bodyTooLarge(e.Limit)

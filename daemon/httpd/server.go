@@ -52,6 +52,8 @@ type Options struct {
 	// LeaderWait is how long a request that needs the leader waits for one to be known and to answer
 	// a connection: about one election. 0: 2 s.
 	LeaderWait time.Duration
+	// Heartbeat is how long a stream of events is silent at most. 0: 5 s.
+	Heartbeat time.Duration
 
 	Logger  *slog.Logger          // nil: silent
 	Metrics prometheus.Registerer // nil: kept, not exported
@@ -87,6 +89,9 @@ func New(opts Options) (*Server, error) {
 	}
 	if opts.LeaderWait == 0 {
 		opts.LeaderWait = 2 * time.Second
+	}
+	if opts.Heartbeat == 0 {
+		opts.Heartbeat = 5 * time.Second
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/daemon/httpd"
+	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/ops"
@@ -39,6 +40,8 @@ type options struct {
 	authorize  func(string) bool
 	leaderWait time.Duration
 	quorum     time.Duration
+	journal    *journal.Journal
+	heartbeat  time.Duration
 }
 
 // start runs the members called names; the first leads term 2.
@@ -66,12 +69,12 @@ func start(t *testing.T, o options, names ...string) []*node {
 func serve(t *testing.T, o options, m *opstest.Member, ln net.Listener) *node {
 	t.Helper()
 	client := httpd.NewClient(httpd.ClientOptions{PeerKey: o.peerKey})
-	verbs, err := ops.New(ops.Options{Member: m, Replica: m.Open, Asker: client, QuorumTimeout: o.quorum, Now: func() time.Time { return opstest.Start }})
+	verbs, err := ops.New(ops.Options{Member: m, Replica: m.Open, Asker: client, Journal: o.journal, QuorumTimeout: o.quorum, Now: func() time.Time { return opstest.Start }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	s, err := httpd.New(httpd.Options{Ops: verbs, Client: client, PeerKey: o.peerKey, Authorize: o.authorize, LeaderWait: o.leaderWait, Metrics: reg})
+	s, err := httpd.New(httpd.Options{Ops: verbs, Client: client, PeerKey: o.peerKey, Authorize: o.authorize, LeaderWait: o.leaderWait, Heartbeat: o.heartbeat, Metrics: reg})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/apply"
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/state"
@@ -60,6 +61,7 @@ func (m *Member) seekCluster(ctx context.Context) bool {
 			return false
 		}
 		m.log.Info("cluster born", slog.Any("cluster", id.Cluster), slog.Any("node", id.ID), slog.Bool("made", d.Act == membership.BirthMake))
+		m.opts.Journal.Add(journal.Born{Cluster: id.Cluster.String(), ID: id.ID, Made: d.Act == membership.BirthMake})
 		m.serve(id, true)
 		return true
 	case membership.BirthRefuse:

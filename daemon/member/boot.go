@@ -9,6 +9,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/apply"
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/state"
@@ -90,6 +91,7 @@ func (m *Member) tryOpen(g *group, id datadir.Member) error {
 		Tick: m.opts.Tick, HeartbeatTicks: m.opts.HeartbeatTicks, ElectionTicks: m.opts.ElectionTicks,
 		Now: m.opts.Now, Logger: m.log, Metrics: reg,
 		Observe: replica.Observer{
+			OnRole:   m.watchRole(g.id),
 			OnRoster: m.applyRoster,
 			OnFail:   func(err error) { m.onFail(g, err) },
 		},
@@ -147,5 +149,6 @@ func (m *Member) onStateFatal(g *group, err error) {
 func (m *Member) newQuarantine(gid ident.GroupID, err error) *Quarantine {
 	q := &Quarantine{Cause: causeOf(err), Detail: err.Error(), Since: m.opts.Now()}
 	m.log.Error("replica quarantined", slog.Any("group", gid), slog.String("cause", string(q.Cause)), slog.Any("err", err))
+	m.opts.Journal.Add(journal.Quarantined{Group: gid, Cause: string(q.Cause), Detail: journal.Detail(q.Detail)})
 	return q
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/replica"
@@ -54,6 +55,7 @@ type Options struct {
 	Now     func() time.Time      // wall time, for stamps and for status
 	Logger  *slog.Logger          // nil: silent
 	Metrics prometheus.Registerer // nil: kept, not exported
+	Journal *journal.Journal      // gets what this member sees happen; nil: kept for nobody
 }
 
 // Phase is what a member is doing.
@@ -121,6 +123,9 @@ func New(opts Options) *Member {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Journal == nil {
+		opts.Journal = journal.New(journal.Options{})
+	}
 	m := &Member{opts: opts, log: opts.Logger, started: opts.Now()}
 	m.mu.identity = opts.Dir.Member()
 	m.mu.phase = PhaseWaiting
@@ -136,6 +141,7 @@ func (m *Member) Start(net Network) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	m.stop = cancel
 	id := m.identity()
+	m.opts.Journal.Add(journal.Started{Boot: id.BootEpoch, Version: m.opts.Version})
 	switch {
 	case id.ID != 0:
 		return m.resume(ctx, id)
@@ -206,12 +212,14 @@ func (m *Member) serve(id datadir.Member, bornNow bool) {
 // PeerChanged is told when a peer was connected or lost.
 func (m *Member) PeerChanged(p peer.PeerStatus) {
 	m.mu.Lock()
+	known := m.mu.connected[p.ID]
 	if p.Connected {
 		m.mu.connected[p.ID] = true
 	} else {
 		delete(m.mu.connected, p.ID)
 	}
 	m.mu.Unlock()
+	m.recordPeer(p, known)
 	m.maybeStand()
 }
 
@@ -274,9 +282,11 @@ func (m *Member) identity() datadir.Member {
 // replica of group 0 calls it, in log order, and boot calls it once with what the state holds.
 func (m *Member) applyRoster(r membership.Roster) {
 	m.mu.Lock()
+	was := m.mu.roster
 	m.mu.roster = r
 	self := m.mu.identity.ID
 	m.mu.Unlock()
+	m.recordRoster(was, r)
 	peers := make([]peer.Peer, 0, len(r.Members))
 	for _, x := range r.Members {
 		if x.ID != self {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/replica"
@@ -54,6 +55,8 @@ type Options struct {
 	// Required.
 	Replica func(ident.GroupID) (Replica, error)
 	Asker   Asker // required
+	// Journal is what this member sees happen; nil: nothing ever.
+	Journal *journal.Journal
 
 	// QuorumTimeout is how long a write may wait for its majority and a read for its index. 3 s.
 	QuorumTimeout time.Duration
@@ -77,6 +80,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MaxDrift == 0 {
 		o.MaxDrift = 500 * time.Millisecond
+	}
+	if o.Journal == nil {
+		o.Journal = journal.New(journal.Options{})
 	}
 	if o.Now == nil {
 		o.Now = time.Now
