@@ -33,6 +33,9 @@ type loop struct {
 	pending  map[consensus.Token]*batch
 	inflight int
 
+	// standIn counts the ticks until this replica stands in the place of a lost leader; 0: it does not.
+	standIn int
+
 	// transfer is the call of TransferLeader under way; nil: none.
 	transfer *transfer
 	// moving says that leadership may be moving; the machine knows.
@@ -79,7 +82,7 @@ func (r *Replica) runLoop() {
 		case <-r.stop:
 			return
 		case <-ticker.C:
-			r.step(consensus.Input{Tick: true})
+			r.tick()
 		case <-r.wake:
 		}
 		r.loop.events = r.inbox.take(r.loop.events)
@@ -122,10 +125,39 @@ func (r *Replica) handle(e any) {
 		r.propose(&batch{writes: []*write{e.write}, change: true}, &consensus.Proposal{Data: e.write.data, Conf: e.conf})
 	case consensus.Input:
 		r.step(e)
+	case leaderLost:
+		r.leaderLost(e)
 	case *transfer:
 		r.beginTransfer(e)
 	case endTransfer:
 		r.endTransfer(e.t, e.cause)
+	}
+}
+
+// tick is one tick of the raft clock.
+func (r *Replica) tick() {
+	r.step(consensus.Input{Tick: true})
+	if r.loop.standIn > 0 {
+		if r.loop.standIn--; r.loop.standIn == 0 {
+			r.step(consensus.Input{Campaign: true})
+		}
+	}
+}
+
+// leaderLost is what LeaderLost puts into the inbox.
+type leaderLost struct {
+	leader ident.MemberID
+	ticks  int
+}
+
+// leaderLost forgets a leader that is gone, and stands in its place or counts the ticks until then.
+func (r *Replica) leaderLost(lost leaderLost) {
+	if r.role.Load().Leader != lost.leader {
+		return
+	}
+	r.step(consensus.Input{LostLead: lost.leader})
+	if r.loop.standIn = lost.ticks; lost.ticks == 0 {
+		r.step(consensus.Input{Campaign: true})
 	}
 }
 

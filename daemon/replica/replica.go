@@ -339,10 +339,11 @@ func (r *Replica) Transfer(to ident.MemberID) { r.inbox.put(consensus.Input{Tran
 func (r *Replica) Campaign() { r.inbox.put(consensus.Input{Campaign: true}) }
 
 // LeaderLost says that the process of leader is gone. Where it leads, as far as this replica knows, it is
-// forgotten, once a term: this replica votes for whoever stands in its place, and stands itself when
-// Campaign is called. A heartbeat of that leader afterwards means that it lives, and undoes this.
-func (r *Replica) LeaderLost(leader ident.MemberID) {
-	r.inbox.put(consensus.Input{LostLead: leader})
+// forgotten, once a term: this replica votes for whoever stands in its place, and after ticks of the
+// raft clock, if nobody leads then, it stands itself. A heartbeat of that leader afterwards means that it
+// lives, and undoes this.
+func (r *Replica) LeaderLost(leader ident.MemberID, ticks int) {
+	r.inbox.put(leaderLost{leader, ticks})
 }
 
 // SnapDone ends what OnStage began for peer.
