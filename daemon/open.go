@@ -69,6 +69,10 @@ func (d *Daemon) Start() error {
 		d.serveMetrics()
 	}
 	d.run("HTTP", func() error { return d.http.Serve(d.httpListener) }, d.http.Stop)
+	d.onStop("leadership", func(ctx context.Context) error { // first, while requests can still be forwarded
+		d.member.HandOver(ctx)
+		return nil
+	})
 	d.onStop("journal", func(context.Context) error { // first: whoever follows reads the last event, and leaves
 		d.journal.Close(journal.Stopping{})
 		return nil
@@ -139,7 +143,8 @@ func declared(members []config.Member) []membership.Declared {
 
 func (d *Daemon) makeNetwork() error {
 	d.network = peer.New(peer.Options{
-		Self: d.member.SelfHello, Handler: d.member, Key: d.peerKey, OnStatus: d.member.PeerChanged,
+		Self: d.member.SelfHello, Handler: d.member, Key: d.peerKey,
+		OnStatus: d.member.PeerChanged, OnRefusedConnection: d.member.PeerGone,
 		Logger: d.log, Metrics: d.registry,
 	})
 	return nil
