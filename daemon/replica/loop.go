@@ -85,15 +85,20 @@ func (r *Replica) runLoop() {
 			r.tick()
 		case <-r.wake:
 		}
-		r.loop.events = r.inbox.take(r.loop.events)
-		for _, e := range r.loop.events {
-			r.handle(e)
-		}
-		r.watchTransfer()
-		r.startReads()
-		r.proposeBatches()
-		r.publish()
+		r.turn()
 	}
+}
+
+// turn takes what is in the inbox and does what follows from it.
+func (r *Replica) turn() {
+	r.loop.events = r.inbox.take(r.loop.events)
+	for _, e := range r.loop.events {
+		r.handle(e)
+	}
+	r.watchTransfer()
+	r.startReads()
+	r.proposeBatches()
+	r.publish()
 }
 
 // The reports of the workers, as they come through the inbox.

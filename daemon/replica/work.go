@@ -39,15 +39,16 @@ type appendDesk struct {
 	count  uint64       // frames written
 }
 
-func (r *Replica) runAppend() { r.work(r.appends.wake, r.appendQueued) }
+func (r *Replica) runAppend() {
+	r.work(r.appends.wake, func() (Stage, error) { return r.appendFrames(r.appends.take(nil)) })
+}
 
-// appendQueued is group commit: whatever queued up during the last sync becomes one write and at
+// appendFrames is group commit: whatever queued up during the last sync becomes one write and at
 // most one sync, and is handed back only then. The votes are older than the log: the newest of the
 // queued votes is durable before any of the frames, so no crash leaves a vote in the log that the
-// votes do not know.
-func (r *Replica) appendQueued() (Stage, error) {
+// votes do not know. The loop keeps queued.
+func (r *Replica) appendFrames(queued []*consensus.Append) (Stage, error) {
 	d := &r.append
-	queued := r.appends.take(nil) // the loop keeps it
 	if len(queued) == 0 {
 		return "", nil
 	}
@@ -86,12 +87,13 @@ type run struct {
 	state *apply.Run
 }
 
-func (r *Replica) runApply() { r.work(r.applies.wake, r.applyQueued) }
+func (r *Replica) runApply() {
+	r.work(r.applies.wake, func() (Stage, error) { return r.applyRuns(r.applies.take(nil)) })
+}
 
-// applyQueued puts everything queued into state as one batch: at most Limits.Consensus.ApplyBytes,
+// applyRuns puts everything queued into state as one batch: at most Limits.Consensus.ApplyBytes,
 // because the machine hands out no more before some came back.
-func (r *Replica) applyQueued() (Stage, error) {
-	queued := r.applies.take(nil)
+func (r *Replica) applyRuns(queued []*consensus.Apply) (Stage, error) {
 	if len(queued) == 0 {
 		return "", nil
 	}
@@ -187,12 +189,20 @@ func (r *Replica) runFlush() {
 		case <-ticker.C:
 		case <-r.flush:
 		}
-		if r.opts.State.FlushedIndex() >= r.applied.get() {
-			continue
-		}
-		if _, err := r.opts.State.Flush(); err != nil {
-			r.fail(StageState, fmt.Errorf("flush state: %w", err))
+		if err := r.flushApplied(); err != nil {
+			r.fail(StageState, err)
 			return
 		}
 	}
+}
+
+// flushApplied flushes if anything was applied since the last flush.
+func (r *Replica) flushApplied() error {
+	if r.opts.State.FlushedIndex() >= r.applied.get() {
+		return nil
+	}
+	if _, err := r.opts.State.Flush(); err != nil {
+		return fmt.Errorf("flush state: %w", err)
+	}
+	return nil
 }

@@ -29,28 +29,12 @@ type Result struct {
 // *OverloadedError, *NotProposedError, ErrLost, ErrClosed, *FailedError. It may have happened or
 // still happen: *UnknownOutcomeError.
 func (r *Replica) Write(ctx context.Context, data []byte) (Result, error) {
-	if limit := r.opts.Limits.EntryBytes - entryOverhead; len(data) > limit {
-		return Result{}, &TooLargeError{Bytes: len(data), Limit: limit}
-	}
-	// An entry that cannot be applied would stop every member for good: this is the last door.
-	if err := command.CheckWrite(data); err != nil {
-		return Result{}, fmt.Errorf("write: %w", err)
-	}
 	if ctx.Err() != nil {
 		return Result{}, &NotProposedError{Cause: context.Cause(ctx)}
 	}
-	if err := r.leads(); err != nil {
-		return Result{}, err
-	}
-	w := r.writes.Get().(*write)
-	w.data = data
-	wake, err := r.queue.admit(w)
+	w, err := r.admit(data)
 	if err != nil {
-		r.recycle(w)
 		return Result{}, err
-	}
-	if wake {
-		poke(r.wake)
 	}
 	select {
 	case <-w.done:
@@ -68,6 +52,31 @@ func (r *Replica) Write(ctx context.Context, data []byte) (Result, error) {
 	res, err := w.result, w.err
 	r.recycle(w)
 	return res, err
+}
+
+// admit queues data, or says why nothing happened.
+func (r *Replica) admit(data []byte) (*write, error) {
+	if limit := r.opts.Limits.EntryBytes - entryOverhead; len(data) > limit {
+		return nil, &TooLargeError{Bytes: len(data), Limit: limit}
+	}
+	// An entry that cannot be applied would stop every member for good: this is the last door.
+	if err := command.CheckWrite(data); err != nil {
+		return nil, fmt.Errorf("write: %w", err)
+	}
+	if err := r.leads(); err != nil {
+		return nil, err
+	}
+	w := r.writes.Get().(*write)
+	w.data = data
+	wake, err := r.queue.admit(w)
+	if err != nil {
+		r.recycle(w)
+		return nil, err
+	}
+	if wake {
+		poke(r.wake)
+	}
+	return w, nil
 }
 
 // leads returns nil if this replica takes writes as far as it knows; the loop has the last word.

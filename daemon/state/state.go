@@ -14,6 +14,7 @@
 package state
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -45,6 +46,9 @@ const (
 	// maxSublevels is the number of overlapping layers of fresh tables above which commits wait for
 	// compactions.
 	maxSublevels = 20
+
+	// foregroundSublevels is how many make Flush compact where nothing does beside it.
+	foregroundSublevels = 4
 )
 
 // ErrClosed is returned by every call after Close.
@@ -61,6 +65,9 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// CacheBytes is the memory for blocks and memtables. 0: 16 MiB.
 	CacheBytes int64
+	// Foreground has everything done within Open and Flush that Pebble would do beside them, so that
+	// file operations have one order. For the simulator and for tests.
+	Foreground bool
 	// OnFatal is told, at most once and only after Open has returned, the error by which the store
 	// failed closed. It may be called on any goroutine and with locks held: it must not block, nor
 	// call the store. What it should bring about is a Close, from elsewhere.
@@ -86,10 +93,11 @@ func (o Options) withDefaults() (Options, error) {
 // Store is an open store. Position, FlushedIndex, Get and NewView may be called from anywhere;
 // batches are committed by one goroutine at a time, Flush by any.
 type Store struct {
-	db      *pebble.DB
-	dir     string
-	fuse    *fuse
-	metrics *metrics
+	db         *pebble.DB
+	dir        string
+	fuse       *fuse
+	metrics    *metrics
+	foreground bool
 	// compacted has an element when a flush or a compaction ended since it was last taken.
 	compacted chan struct{}
 
@@ -187,7 +195,7 @@ func open(o Options, fresh bool) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: o.Dir, fuse: newFuse(), compacted: make(chan struct{}, 1)}
+	s := &Store{dir: o.Dir, fuse: newFuse(), foreground: o.Foreground, compacted: make(chan struct{}, 1)}
 	s.position.Store(&Position{})
 	if s.metrics, err = newMetrics(o.Metrics, s); err != nil {
 		return nil, err
@@ -209,6 +217,8 @@ func open(o Options, fresh bool) (*Store, error) {
 		// those fail: commits wait in startFlushLocked instead.
 		MemTableStopWritesThreshold: 1 << 20,
 		L0StopWritesThreshold:       1 << 20,
+		DisableAutomaticCompactions: o.Foreground,
+		DisableTableStats:           o.Foreground,
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = filter
@@ -264,10 +274,26 @@ func (s *Store) Flush() (uint64, error) {
 	defer s.leave()
 	s.write.Lock()
 	defer s.write.Unlock()
-	if err := s.flushLocked(); err != nil {
+	err := s.flushLocked()
+	if err == nil && s.foreground {
+		err = s.settleLocked()
+	}
+	if err != nil {
 		return 0, fmt.Errorf("flush state in %s: %w", s.dir, err)
 	}
 	return s.flushed.Load(), nil
+}
+
+// settleLocked does what Pebble would do in the background: it compacts, now and then, and waits until
+// files that are not needed are gone. REQUIRES: write held.
+func (s *Store) settleLocked() error {
+	if s.db.Metrics().Levels[0].Sublevels >= foregroundSublevels {
+		if err := s.db.Compact(context.Background(), []byte{table}, []byte{0xff}, false); err != nil {
+			s.fuse.blow(err)
+		}
+	}
+	s.db.TestOnlyWaitForCleaning()
+	return s.fuse.error()
 }
 
 // flushLocked begins a flush and waits for it. REQUIRES: write held.
