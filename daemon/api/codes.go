@@ -27,6 +27,7 @@ const (
 	CodeCompacted        Code = "compacted"
 	CodeNotLeader        Code = "not_leader"
 	CodeOverloaded       Code = "overloaded"
+	CodeDiskFull         Code = "disk_full"
 	CodeNoLeader         Code = "no_leader"
 	CodeNoQuorum         Code = "no_quorum"
 	CodeLeaderUnreached  Code = "leader_unreachable"
@@ -52,6 +53,7 @@ func Codes() []CodeSpec {
 		{CodeCompacted, http.StatusGone, 5, "What was asked for is not kept any more", false, EffectNone},
 		{CodeNotLeader, http.StatusMisdirectedRequest, 8, "This member does not lead", true, EffectNone},
 		{CodeOverloaded, http.StatusTooManyRequests, 1, "A queue is full", true, EffectNone},
+		{CodeDiskFull, http.StatusInsufficientStorage, 1, "The leader's disk is almost full", true, EffectNone},
 		{CodeNoLeader, http.StatusServiceUnavailable, 8, "No leader is known", true, EffectNone},
 		{CodeNoQuorum, http.StatusServiceUnavailable, 8, "The write was not proposed: no majority answers", true, EffectNone},
 		{CodeLeaderUnreached, http.StatusServiceUnavailable, 8, "The leader could not be reached", true, EffectNone},

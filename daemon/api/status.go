@@ -52,7 +52,7 @@ type Health struct {
 }
 
 // Reason is one finding. Codes, worst first: no_leader, no_quorum, member_quarantined,
-// member_unreachable, member_partitioned, leaders_disagree, member_not_ready, member_behind.
+// member_unreachable, member_partitioned, disk_full, leaders_disagree, member_not_ready, member_behind.
 type Reason struct {
 	Code   string `json:"code"`
 	Member string `json:"member,omitempty"`
@@ -91,6 +91,7 @@ type Region struct {
 	AgeMS        *int64      `json:"age_ms"` // since it last heard the leader; 0 on the leader
 	Ready        *bool       `json:"ready"`
 	Quarantine   *Quarantine `json:"quarantine"`
+	Disk         *Disk       `json:"disk"`
 	Version      *string     `json:"version"`
 	Capabilities []string    `json:"capabilities"`
 	BootEpoch    *uint64     `json:"boot_epoch"`
@@ -114,6 +115,15 @@ type Quarantine struct {
 	Since  time.Time `json:"since"`
 }
 
+// Disk is the room on the disk of a member's data directory.
+type Disk struct {
+	TotalBytes   uint64 `json:"total_bytes"`
+	FreeBytes    uint64 `json:"free_bytes"`
+	ReserveBytes uint64 `json:"reserve_bytes"` // with less than this free, the member takes no client writes
+	Full         bool   `json:"full"`          // it takes none now
+	Exhausted    bool   `json:"exhausted"`     // it takes nothing from the leader either, and falls behind
+}
+
 // LocalStatus is the body of GET /cluster/status/local: one member's own view.
 type LocalStatus struct {
 	Name         string    `json:"name"`
@@ -135,6 +145,7 @@ type LocalStatus struct {
 	Ready      bool          `json:"ready"`
 	Checks     []ReadyCheck  `json:"checks"`
 	Groups     []GroupStatus `json:"groups"`
+	Disk       *Disk         `json:"disk"` // null: not known
 	Roster     *Roster       `json:"roster"`
 }
 

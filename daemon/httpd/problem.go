@@ -16,6 +16,9 @@ import (
 	"github.com/tidaldb/tidal/daemon/state"
 )
 
+// diskFullRetryAfter is how soon another member may lead, or somebody may have made room.
+const diskFullRetryAfter = 2 * time.Second
+
 // problem is the one place where errors become codes. What it does not know is internal: the caller
 // learns nothing of it, the log everything.
 func problem(err error) *api.Problem {
@@ -40,6 +43,11 @@ func problem(err error) *api.Problem {
 		p := api.NewProblem(api.CodeOverloaded, e.Error())
 		p.RetryAfterMS = e.RetryAfter.Milliseconds()
 		return p
+	}
+	if e, ok := errors.AsType[*replica.DiskFullError](err); ok {
+		p := api.NewProblem(api.CodeDiskFull, e.Error())
+		p.RetryAfterMS = diskFullRetryAfter.Milliseconds()
+		return exceeds(p, float64(e.FreeBytes), float64(e.NeedBytes), "bytes")
 	}
 	if e, ok := errors.AsType[*replica.TooLargeError](err); ok {
 		return exceeds(api.NewProblem(api.CodeTooLarge, e.Error()), float64(e.Bytes), float64(e.Limit), "bytes")

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -108,7 +109,7 @@ func (m *Member) tryOpen(g *group, id datadir.Member) error {
 func (m *Member) logOptions(gid ident.GroupID, dir string) wal.Options {
 	return wal.Options{
 		FS: m.opts.FS, Dir: dir, Group: gid, Logger: m.log,
-		SegmentBytes: m.opts.SegmentBytes, FirstSegmentBytes: m.opts.FirstSegmentBytes,
+		SegmentBytes: cmp.Or(m.opts.SegmentBytes, m.segmentBytes()), FirstSegmentBytes: m.opts.FirstSegmentBytes,
 	}
 }
 

@@ -18,6 +18,7 @@ func (m *Member) Probe(peer.ProbeRequest) peer.ProbeReply {
 	reply := peer.ProbeReply{
 		Cluster: id.Cluster, ID: id.ID, Name: id.Name, Incarnation: id.Incarnation, Fresh: id.ID == 0,
 		TopologyDigest: m.opts.Topology, Genesis: id.Genesis, RosterVersion: m.mu.roster.Version, Version: m.opts.Version,
+		DiskFull: m.mu.disk.Full,
 	}
 	if g := m.mu.groups[0]; g != nil && g.replica != nil {
 		s := g.replica.Status()

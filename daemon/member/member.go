@@ -48,7 +48,8 @@ type Options struct {
 	HeartbeatTicks int
 	ElectionTicks  int
 
-	// Sizes of the log's segments. 0: the defaults of package wal.
+	// Sizes of the log's segments. 0: by the size of the disk, see segmentBytes, and the default of
+	// package wal.
 	SegmentBytes, FirstSegmentBytes int64
 
 	Version string
@@ -89,6 +90,7 @@ type Member struct {
 	opts    Options
 	log     *slog.Logger
 	started time.Time
+	metrics *metrics
 	net     Network // set by Start
 
 	mu struct {
@@ -99,6 +101,7 @@ type Member struct {
 		roster   membership.Roster    // zero before birth
 		groups   map[ident.GroupID]*group
 		ready    bool // sticky within one boot
+		disk     Disk // zero where the file system does not say
 		// connected are the peers whose stream is open.
 		connected map[ident.MemberID]bool
 		// standFirst: this member made the cluster in this boot, and has not stood for leader yet.
@@ -131,6 +134,7 @@ func New(opts Options) *Member {
 	m.mu.phase = PhaseWaiting
 	m.mu.groups = map[ident.GroupID]*group{}
 	m.mu.connected = map[ident.MemberID]bool{}
+	m.metrics = newMetrics(opts.Metrics, m)
 	return m
 }
 
@@ -140,6 +144,9 @@ func (m *Member) Start(net Network) error {
 	m.net = net
 	ctx, cancel := context.WithCancel(context.Background())
 	m.stop = cancel
+	m.measureDisk() // the sizes of the log's segments depend on it
+	m.done.Go(func() { m.watchDisk(ctx) })
+	m.done.Go(func() { m.watchLead(ctx) })
 	id := m.identity()
 	m.opts.Journal.Add(journal.Started{Boot: id.BootEpoch, Version: m.opts.Version})
 	switch {
@@ -198,6 +205,7 @@ func (m *Member) serve(id datadir.Member, bornNow bool) {
 		sound := g.quarantine == nil
 		m.mu.Unlock()
 		if sound {
+			g.replica.SetRoom(m.disk().room())
 			g.replica.Start()
 		}
 	}

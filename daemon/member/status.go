@@ -35,6 +35,7 @@ type Status struct {
 	HTTPAddr    string
 	Roster      membership.Roster
 	Groups      []GroupStatus // by group
+	Disk        Disk          // zero where the file system does not say
 	Ready       bool
 	// NotReady says why not, one line a reason; empty when ready.
 	NotReady []string
@@ -54,7 +55,7 @@ func (m *Member) Status() Status {
 	s := Status{
 		Name: m.opts.Name, ID: id.ID, Cluster: id.Cluster, Incarnation: id.Incarnation, BootEpoch: id.BootEpoch,
 		Version: m.opts.Version, StartedAt: m.started, Phase: m.mu.phase, WaitingFor: m.mu.waiting,
-		GRPCAddr: m.opts.GRPCAddr, HTTPAddr: m.opts.HTTPAddr, Roster: m.mu.roster, Ready: m.mu.ready,
+		GRPCAddr: m.opts.GRPCAddr, HTTPAddr: m.opts.HTTPAddr, Roster: m.mu.roster, Ready: m.mu.ready, Disk: m.mu.disk,
 	}
 	var bornNow bool
 	for _, g := range m.mu.groups {

@@ -30,6 +30,7 @@ const (
 	reasonQuarantined = "member_quarantined"
 	reasonUnreachable = "member_unreachable"
 	reasonPartitioned = "member_partitioned"
+	reasonDiskFull    = "disk_full"
 	reasonDisagree    = "leaders_disagree"
 	reasonNotReady    = "member_not_ready"
 	reasonBehind      = "member_behind"
@@ -223,7 +224,7 @@ func (v *view) region(r *row) api.Region {
 	out.Reachable, out.Partitioned = true, r.cutOff()
 	out.Ready, out.Version, out.BootEpoch = &a.Ready, &a.Version, &a.BootEpoch
 	out.Incarnation, out.UptimeMS, out.Capabilities = &a.Incarnation, &a.UptimeMS, a.Capabilities
-	out.TookMS = &took
+	out.TookMS, out.Disk = &took, a.Disk
 	g := r.group()
 	if g == nil {
 		return out
@@ -310,6 +311,18 @@ func (v *view) health(q membership.Quorum, consistent bool, regions []api.Region
 	members(reasonPartitioned, func(r *api.Region) (string, bool) {
 		return "no contact with a leader for more than " + contactLost.String(), r.Reachable && r.Partitioned
 	})
+	for i := range regions {
+		r := &regions[i]
+		if r.Disk == nil || !r.Disk.Full {
+			continue
+		}
+		level := api.HealthDegraded
+		if r.IsLeader { // nobody with room could take over: nothing can be written
+			level = api.HealthCritical
+		}
+		find(level, api.Reason{Code: reasonDiskFull, Member: r.Name,
+			Detail: fmt.Sprintf("%d MiB are free, client writes need %d MiB", r.Disk.FreeBytes>>20, r.Disk.ReserveBytes>>20)})
+	}
 	if !consistent {
 		find(api.HealthDegraded, api.Reason{Code: reasonDisagree, Detail: "members that answer name different leaders"})
 	}

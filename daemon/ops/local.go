@@ -45,6 +45,9 @@ func (o *Ops) LocalStatus() api.LocalStatus {
 		r := roster(s.Roster)
 		out.Roster = &r
 	}
+	if d := s.Disk; d.TotalBytes != 0 {
+		out.Disk = &api.Disk{TotalBytes: d.TotalBytes, FreeBytes: d.FreeBytes, ReserveBytes: d.ReserveBytes, Full: d.Full, Exhausted: d.Exhausted}
+	}
 	return out
 }
 

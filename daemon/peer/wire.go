@@ -51,6 +51,7 @@ type ProbeReply struct {
 	Version        string
 	Leader         ident.MemberID // 0: none known
 	Term           uint64
+	DiskFull       bool // client writes are refused for want of room
 }
 
 // Reasons of a Refusal. They are part of the wire.
@@ -160,7 +161,7 @@ func encodeProbeReply(r ProbeReply) *peerpb.ProbeReply {
 	return &peerpb.ProbeReply{
 		Cluster: r.Cluster[:], Member: uint64(r.ID), Name: r.Name, Incarnation: r.Incarnation[:], Fresh: r.Fresh,
 		TopologyDigest: r.TopologyDigest[:], Genesis: r.Genesis, RosterVersion: r.RosterVersion, Version: r.Version,
-		Leader: uint64(r.Leader), Term: r.Term,
+		Leader: uint64(r.Leader), Term: r.Term, DiskFull: r.DiskFull,
 	}
 }
 
@@ -168,6 +169,7 @@ func decodeProbeReply(p *peerpb.ProbeReply) (ProbeReply, error) {
 	r := ProbeReply{
 		ID: ident.MemberID(p.GetMember()), Name: p.GetName(), Fresh: p.GetFresh(), Genesis: p.GetGenesis(),
 		RosterVersion: p.GetRosterVersion(), Version: p.GetVersion(), Leader: ident.MemberID(p.GetLeader()), Term: p.GetTerm(),
+		DiskFull: p.GetDiskFull(),
 	}
 	return r, errors.Join(
 		fill(r.Cluster[:], "probe reply: cluster", p.GetCluster()),

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,8 +48,9 @@ type loop struct {
 	// durable is the last entry that was reported durable.
 	durable ident.EntryID
 
-	// reported counts the frames handed back to the machine.
+	// reported counts the frames handed back to the machine; unsynced are those that were not yet.
 	reported uint64
+	unsynced unsynced
 
 	// leaderLast is the highest index that the newest leader heard is known to have, by its messages;
 	// leaderHeard is when the last one came.
@@ -123,7 +125,11 @@ func (r *Replica) handle(e any) {
 	case delivery:
 		r.received.Add(-e.bytes)
 		for _, m := range e.msgs {
-			r.step(consensus.Input{Receive: m})
+			if r.takes(m) {
+				r.step(consensus.Input{Receive: m})
+			} else {
+				r.metrics.noRoom.Inc()
+			}
 			r.hear(m)
 		}
 	case *change:
@@ -171,6 +177,7 @@ func (r *Replica) leaderLost(lost leaderLost) {
 // worker must have synced that many.
 func (r *Replica) frameDurable(f *consensus.Append) {
 	r.loop.reported++
+	r.loop.unsynced.done()
 	if synced := r.synced.Load(); f.Sync() && r.loop.reported > synced {
 		r.fail(StageMachine, fmt.Errorf("frame %d was reported durable, a sync covers %d", r.loop.reported, synced))
 		return
@@ -195,6 +202,7 @@ func (r *Replica) step(in consensus.Input) {
 	}
 	if len(fx.Append) > 0 {
 		r.loop.noteStamps(fx.Append)
+		r.loop.unsynced.add(len(fx.Append))
 		r.appends.put(fx.Append...)
 	}
 	if len(fx.Send) > 0 {
@@ -265,7 +273,7 @@ func (r *Replica) proposeBatches() {
 	if r.queue.bytes() == 0 {
 		return
 	}
-	if err := r.leads(); err != nil {
+	if err := cmp.Or(r.leads(), r.full()); err != nil {
 		r.queue.refuse(err)
 		return
 	}
@@ -399,6 +407,8 @@ func (r *Replica) publish() {
 		DurableTerm: r.loop.durable.Term,
 		LeaderLast:  r.loop.leaderLast,
 		LeaderHeard: r.loop.leaderHeard,
+
+		UnsyncedSince: r.loop.unsynced.since(),
 	}
 	if r.role.Load() == nil {
 		r.role.Store(&s.Role)
@@ -433,6 +443,10 @@ type Status struct {
 	LeaderLast uint64
 	// LeaderHeard is the wall time of the leader's last message; zero: never in this life.
 	LeaderHeard time.Time
+
+	// UnsyncedSince is when the oldest frame that is not durable yet was handed to the disk; zero: all
+	// is durable.
+	UnsyncedSince time.Time
 
 	QueueBytes int64 // client writes admitted and not proposed
 	Failed     error // a *FailedError; nil: sound

@@ -16,6 +16,7 @@ type metrics struct {
 	applyEntries prometheus.Histogram
 	dropped      prometheus.Counter
 	refused      prometheus.Counter
+	noRoom       prometheus.Counter
 
 	unregister func() // so that the group can be opened again
 }
@@ -44,9 +45,10 @@ func newMetrics(reg prometheus.Registerer, group ident.GroupID, r *Replica) *met
 			prometheus.ExponentialBuckets(1, 2, 12)), // to 2048
 		dropped: counter("tidal_replica_receive_dropped_total", "Peer messages dropped because too many waited."),
 		refused: counter("tidal_replica_receive_refused_total", "Peer messages that broke the protocol."),
+		noRoom:  counter("tidal_replica_receive_no_room_total", "Messages with entries dropped because the disk is full."),
 	}
 	all := []prometheus.Collector{
-		m.proposals, m.batchWrites, m.batchBytes, m.applySeconds, m.applyEntries, m.dropped, m.refused,
+		m.proposals, m.batchWrites, m.batchBytes, m.applySeconds, m.applyEntries, m.dropped, m.refused, m.noRoom,
 		gauge("tidal_replica_queue_bytes", "Client writes admitted and not proposed.",
 			func(s Status) float64 { return float64(s.QueueBytes) }),
 		gauge("tidal_replica_term", "Raft term.", func(s Status) float64 { return float64(s.Term) }),

@@ -179,6 +179,7 @@ type Replica struct {
 	role   atomic.Pointer[consensus.Role] // as last published; never nil
 	status atomic.Pointer[Status]         // as last published; never nil
 	failed atomic.Pointer[FailedError]    // nil: sound
+	room   atomic.Pointer[Room]           // nil: never told, there is room
 
 	// synced counts the frames that a sync covers: written by the append worker, checked by the loop.
 	synced atomic.Uint64
@@ -323,10 +324,10 @@ func (r *Replica) end() {
 			delete(r.loop.pending, token)
 			b.settle(&UnknownOutcomeError{Cause: cause})
 		}
-		r.reads.close(cause)
 		if r.loop.transfer != nil {
 			r.endTransfer(r.loop.transfer, cause)
 		}
+		r.reads.close(cause)
 		r.applied.close(cause)
 		r.publish()
 	})

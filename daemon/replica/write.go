@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -26,8 +27,8 @@ type Result struct {
 // here. It must not be changed afterwards. Writes that wait together share an entry.
 //
 // Nothing happened: *TooLargeError, the errors of command.CheckWrite, *NotLeaderError,
-// *OverloadedError, *NotProposedError, ErrLost, ErrClosed, *FailedError. It may have happened or
-// still happen: *UnknownOutcomeError.
+// *OverloadedError, *DiskFullError, *NotProposedError, ErrLost, ErrClosed, *FailedError. It may have
+// happened or still happen: *UnknownOutcomeError.
 func (r *Replica) Write(ctx context.Context, data []byte) (Result, error) {
 	if ctx.Err() != nil {
 		return Result{}, &NotProposedError{Cause: context.Cause(ctx)}
@@ -63,7 +64,7 @@ func (r *Replica) admit(data []byte) (*write, error) {
 	if err := command.CheckWrite(data); err != nil {
 		return nil, fmt.Errorf("write: %w", err)
 	}
-	if err := r.leads(); err != nil {
+	if err := cmp.Or(r.leads(), r.full()); err != nil {
 		return nil, err
 	}
 	w := r.writes.Get().(*write)

@@ -387,6 +387,7 @@ type ProbeReply struct {
 	Version        string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
 	Leader         uint64                 `protobuf:"varint,10,opt,name=leader,proto3" json:"leader,omitempty"` // 0: none known
 	Term           uint64                 `protobuf:"varint,11,opt,name=term,proto3" json:"term,omitempty"`
+	DiskFull       bool                   `protobuf:"varint,12,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"` // client writes are refused for want of room
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -498,6 +499,13 @@ func (x *ProbeReply) GetTerm() uint64 {
 	return 0
 }
 
+func (x *ProbeReply) GetDiskFull() bool {
+	if x != nil {
+		return x.DiskFull
+	}
+	return false
+}
+
 var File_peer_proto protoreflect.FileDescriptor
 
 const file_peer_proto_rawDesc = "" +
@@ -531,7 +539,7 @@ const file_peer_proto_rawDesc = "" +
 	"\fProbeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\fR\vincarnation\x12'\n" +
-	"\x0ftopology_digest\x18\x03 \x01(\fR\x0etopologyDigest\"\xba\x02\n" +
+	"\x0ftopology_digest\x18\x03 \x01(\fR\x0etopologyDigest\"\xd7\x02\n" +
 	"\n" +
 	"ProbeReply\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\fR\acluster\x12\x16\n" +
@@ -545,7 +553,8 @@ const file_peer_proto_rawDesc = "" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x16\n" +
 	"\x06leader\x18\n" +
 	" \x01(\x04R\x06leader\x12\x12\n" +
-	"\x04term\x18\v \x01(\x04R\x04term2\x81\x01\n" +
+	"\x04term\x18\v \x01(\x04R\x04term\x12\x1b\n" +
+	"\tdisk_full\x18\f \x01(\bR\bdiskFull2\x81\x01\n" +
 	"\x04Peer\x12?\n" +
 	"\x05Probe\x12\x1b.tidal.peer.v1.ProbeRequest\x1a\x19.tidal.peer.v1.ProbeReply\x128\n" +
 	"\x06Stream\x12\x14.tidal.peer.v1.Frame\x1a\x14.tidal.peer.v1.Frame(\x010\x01B-Z+github.com/tidaldb/tidal/daemon/peer/peerpbb\x06proto3"

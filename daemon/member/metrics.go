@@ -1,0 +1,29 @@
+package member
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics are the member's numbers. It lives as long as its registry.
+type metrics struct {
+	handovers *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer, m *Member) *metrics {
+	gauge := func(name, help string, value func(Disk) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(m.disk()) })
+	}
+	out := &metrics{handovers: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "tidal_member_handovers_total", Help: "Transfers of leadership that this member began by itself.",
+	}, []string{"reason"})} // disk_full, disk_slow
+	if reg != nil {
+		reg.MustRegister(out.handovers,
+			gauge("tidal_member_disk_free_bytes", "Room on the disk of the data directory.", func(d Disk) float64 { return float64(d.FreeBytes) }),
+			gauge("tidal_member_disk_reserve_bytes", "With less room than this, clients may not write.", func(d Disk) float64 { return float64(d.ReserveBytes) }),
+			gauge("tidal_member_disk_full", "1 while clients may not write because of it.", func(d Disk) float64 {
+				if d.Full {
+					return 1
+				}
+				return 0
+			}))
+	}
+	return out
+}
