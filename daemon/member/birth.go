@@ -193,7 +193,7 @@ func (m *Member) finishBirth(genesis membership.Genesis) (datadir.Member, error)
 
 func (m *Member) writeFirstGeneration(genesis membership.Genesis, logDir, stateDir string) error {
 	at := state.Position{Applied: firstEntry, Conf: genesis.ConfState()}
-	err := state.Create(state.Options{FS: m.opts.FS, Dir: stateDir, Logger: m.log}, at, func(b *state.Batch) error {
+	err := state.Create(state.Options{FS: m.opts.FS, Dir: stateDir, Logger: m.log, Foreground: m.opts.Foreground}, at, func(b *state.Batch) error {
 		return apply.Birth(b, genesis.Roster())
 	})
 	if err != nil {
@@ -222,6 +222,8 @@ func (m *Member) resume(ctx context.Context, id datadir.Member) error {
 		return errors.New("member file: the genesis record is of another cluster")
 	}
 	m.serve(id, !born)
-	m.done.Go(func() { m.watchForConflict(ctx, genesis) })
+	if !m.opts.Foreground {
+		m.done.Go(func() { m.watchForConflict(ctx, genesis) })
+	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (m *Member) tryOpen(g *group, id datadir.Member) error {
 		return err
 	}
 	g.close = log.Close
-	store, err := state.Open(state.Options{FS: m.opts.FS, Dir: files.StateDir(gen), Logger: m.log, Metrics: reg, OnFatal: func(err error) { m.onStateFatal(g, err) }})
+	store, err := state.Open(state.Options{FS: m.opts.FS, Dir: files.StateDir(gen), Logger: m.log, Metrics: reg, Foreground: m.opts.Foreground, OnFatal: func(err error) { m.onStateFatal(g, err) }})
 	if err != nil {
 		return &stateError{err}
 	}
@@ -90,7 +90,7 @@ func (m *Member) tryOpen(g *group, id datadir.Member) error {
 		Group: g.id, Self: id.ID,
 		Log: log, Recovered: recovered, Votes: m.opts.Dir, State: store, Apply: machine, Net: m.net,
 		Tick: m.opts.Tick, HeartbeatTicks: m.opts.HeartbeatTicks, ElectionTicks: m.opts.ElectionTicks,
-		Now: m.opts.Now, Logger: m.log, Metrics: reg,
+		Now: m.opts.Now, Limits: m.opts.Limits, Logger: m.log, Metrics: reg,
 		Observe: replica.Observer{
 			OnRole:   m.watchRole(g.id),
 			OnRoster: m.applyRoster,
@@ -108,7 +108,7 @@ func (m *Member) tryOpen(g *group, id datadir.Member) error {
 
 func (m *Member) logOptions(gid ident.GroupID, dir string) wal.Options {
 	return wal.Options{
-		FS: m.opts.FS, Dir: dir, Group: gid, Logger: m.log,
+		FS: m.opts.FS, Dir: dir, Group: gid, Logger: m.log, Foreground: m.opts.Foreground,
 		SegmentBytes: cmp.Or(m.opts.SegmentBytes, m.segmentBytes()), FirstSegmentBytes: m.opts.FirstSegmentBytes,
 	}
 }

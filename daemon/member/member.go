@@ -52,6 +52,10 @@ type Options struct {
 	// package wal.
 	SegmentBytes, FirstSegmentBytes int64
 
+	// Foreground has nothing run beside the caller: see Drive.
+	Foreground bool
+	Limits     replica.Limits // may be zero
+
 	Version string
 	Now     func() time.Time      // wall time, for stamps and for status
 	Logger  *slog.Logger          // nil: silent
@@ -206,7 +210,7 @@ func (m *Member) serve(id datadir.Member, bornNow bool) {
 		m.mu.Unlock()
 		if sound {
 			g.replica.SetRoom(m.disk().room())
-			g.replica.Start()
+			m.startReplica(g.replica)
 		}
 	}
 	m.mu.Lock()

@@ -1,0 +1,33 @@
+package member
+
+import (
+	"context"
+
+	"github.com/tidaldb/tidal/daemon/replica"
+)
+
+// Drive is Start for a member whose Options say Foreground: it opens the groups of an initialised
+// member and starts nothing. Whoever calls it carries on with Seek, until the cluster is born, and with
+// the Driver of each replica. For the simulator, whose runs must repeat.
+func (m *Member) Drive(net Network) error {
+	m.net = net
+	m.measureDisk() // the sizes of the log's segments depend on it
+	id := m.identity()
+	if id.ID == 0 {
+		return nil
+	}
+	return m.resume(context.Background(), id)
+}
+
+// Seek is one round of what a fresh member does over and over: it asks every declared member once, and
+// serves if the cluster is made or found. It reports whether it serves.
+func (m *Member) Seek() bool { return m.seekCluster(context.Background()) }
+
+// MeasureDisk is what a started member does again and again: it finds out how much room there is.
+func (m *Member) MeasureDisk() { m.measureDisk() }
+
+func (m *Member) startReplica(r *replica.Replica) {
+	if !m.opts.Foreground {
+		r.Start()
+	}
+}
