@@ -27,7 +27,7 @@ type exported struct {
 // export writes the view to a new file of the working directory. The frame has no colours: it is
 // meant for a ticket.
 func (m model) export() tea.Cmd {
-	frame := view.Frame(m.screen(), m.width, m.height, theme.New(theme.None, m.opts.Theme.ASCII))
+	frame := view.Frame(m.screen, m.width, m.height, theme.New(theme.None, m.opts.Theme.ASCII))
 	doc := exported{"tidalctl.frame/v1", m.now.UTC(), m.shown().Good(), strings.Split(frame, "\n")}
 	dir := m.opts.ExportDir
 	return m.do(func(context.Context) tea.Msg {

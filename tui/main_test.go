@@ -21,41 +21,51 @@ import (
 // to go wrong.
 const childEnv = "TIDAL_TUI_CHILD"
 
+// binEnv names the directory that programs are built into.
+const binEnv = "TIDAL_TUI_BIN"
+
 func TestMain(m *testing.M) {
 	if what := os.Getenv(childEnv); what != "" {
 		os.Exit(child(what))
 	}
-	goleak.VerifyTestMain(m)
+	dir, err := os.MkdirTemp("", "tidal-tui")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv(binEnv, dir)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
 }
 
-// child runs a screen of a cluster that is well until what happens.
+// child runs a screen of a cluster that is well until what panics.
 func child(what string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	o := options(&playing{what: what})
-	o.In, o.Out, o.Now = os.Stdin, os.Stdout, time.Now
+	looks := 0
+	o := options(sourceFunc(func(context.Context) (viewmodel.Sample, error) {
+		looks++
+		if looks == 1 || what == "view" {
+			s := scenes.Status(scenes.Members(3), looks)
+			return viewmodel.Sample{At: time.Now(), Status: &s}, nil
+		}
+		if what == "command" {
+			panic("a panic in a command")
+		}
+		return viewmodel.Sample{At: time.Now()}, nil
+	}))
+	o.In, o.Out, o.Now, o.Interval = os.Stdin, os.Stdout, time.Now, 300*time.Millisecond
+	o.Jitter = func() float64 { panic("a panic in a update") } // of a look that failed
+	if what == "view" {
+		o.Theme.Bars = nil // a sparkline needs them
+	}
 	err := Run(ctx, o)
+	if what == "view" && err != nil {
+		err = fmt.Errorf("a panic in a view: %w", err)
+	}
 	fmt.Printf("ended: %v\r\n", err)
 	return 7
-}
-
-// playing is a source whose second look is what it is told to be.
-type playing struct {
-	what  string
-	looks int
-}
-
-func (p *playing) Look(context.Context) (viewmodel.Sample, error) {
-	p.looks++
-	if p.looks == 2 && p.what == "panic-in-a-command" {
-		panic("a look that panics")
-	}
-	s := scenes.Status(scenes.Members(3), p.looks)
-	if p.looks == 2 && p.what == "panic-in-update" {
-		s.Regions = nil
-		return viewmodel.Sample{At: scenes.Start().Add(-time.Hour), Status: &s, Failures: nil, Endpoint: p.what}, nil
-	}
-	return viewmodel.Sample{At: time.Now(), Status: &s}, nil
 }
 
 func options(source Source) Options {

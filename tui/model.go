@@ -33,9 +33,17 @@ type model struct {
 	message       string
 	width, height int
 
+	// screen and frame are what is shown. They are made where something that shows has changed:
+	// bubbletea asks for the frame after every message, most of which show nothing.
+	screen viewmodel.Screen
+	frame  string
+
 	// looks counts the looks that were asked for: an answer to wait of an older one is void.
 	looks   int
 	looking bool // a look is under way
+
+	// ticks counts the frames that time alone may change: a tick of an older one is void.
+	ticks int
 
 	replay replay
 	// interrupted says that Ctrl-C ended the program.
@@ -44,8 +52,11 @@ type model struct {
 
 // The messages.
 type (
-	clockMsg  time.Time // once a second: ages grow
-	lookMsg   int       // it is time for this look
+	clockMsg struct { // nothing else has happened for a while: ages grow
+		now  time.Time
+		tick int
+	}
+	lookMsg   int // it is time for this look
 	sampleMsg struct {
 		sample viewmodel.Sample
 		err    error // of what the source does beside asking: a recording that cannot be written
@@ -74,46 +85,68 @@ func (m model) Init() tea.Cmd {
 // Update is the one place where the model changes.
 func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
-	case tea.WindowSizeMsg:
-		m.width, m.height = msg.Width, msg.Height
-	case tea.KeyMsg:
-		return m.onKey(keyName(msg))
-	case tea.ResumeMsg:
-		return m, tea.ClearScreen
-	case clockMsg:
-		m.now = time.Time(msg)
-		return m, m.clock()
 	case lookMsg:
 		if int(msg) != m.looks || m.looking {
 			return m, nil
 		}
 		m.looking = true
 		return m, m.look()
+	case clockMsg:
+		if msg.tick != m.ticks {
+			return m, nil
+		}
+		m.now = msg.now
+		m.ticks++
+		return m.draw(), m.clock()
 	case sampleMsg:
 		return m.onSample(msg)
 	case playMsg:
 		return m.onPlay(int(msg))
+	case tea.KeyMsg:
+		return m.onKeys(msg)
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
 	case exportedMsg:
 		m.message = "wrote " + msg.path
 		if msg.err != nil {
 			m.message = "not exported: " + msg.err.Error()
 		}
+	case tea.ResumeMsg:
+		return m, tea.ClearScreen
+	default:
+		return m, nil
 	}
-	return m, nil
+	return m.draw(), nil
 }
 
-// keyName names a key as the table does. Text that was pasted is no key.
-func keyName(k tea.KeyMsg) string {
-	if k.Paste || k.Type == tea.KeyRunes && len(k.Runes) != 1 {
-		return ""
+// onKeys takes a message of keys. A slow line brings several letters in one, which are as many keys;
+// what was pasted is text for a filter and no keys.
+func (m model) onKeys(msg tea.KeyMsg) (tea.Model, tea.Cmd) {
+	if msg.Type != tea.KeyRunes || msg.Alt || !msg.Paste && len(msg.Runes) == 1 {
+		return m.onKey(msg.String())
 	}
-	return k.String()
+	var cmds []tea.Cmd
+	for _, r := range msg.Runes {
+		if msg.Paste && !m.choices.Filtering {
+			break
+		}
+		next, cmd := m.onKey(string(r))
+		m = next.(model)
+		cmds = append(cmds, cmd)
+	}
+	return m, tea.Batch(cmds...)
 }
 
 func (m model) onKey(key string) (tea.Model, tea.Cmd) {
 	m.message = ""
 	var c command
 	m.choices, c = onKey(m.table, m.choices, key, m.rows(), m.now)
+	next, cmd := m.obey(c)
+	return next.draw(), cmd
+}
+
+// obey does what a key asks for beyond the choices.
+func (m model) obey(c command) (model, tea.Cmd) {
 	switch c {
 	case quit:
 		return m, tea.Quit
@@ -142,7 +175,7 @@ func (m model) onKey(key string) (tea.Model, tea.Cmd) {
 }
 
 // pause freezes the screen or lets it go on. A recording stands still; a cluster is watched on.
-func (m model) pause() (tea.Model, tea.Cmd) {
+func (m model) pause() (model, tea.Cmd) {
 	if !m.choices.PausedAt.IsZero() {
 		m.choices.PausedAt, m.frozen = time.Time{}, viewmodel.State{}
 		if m.replay.on() {
@@ -171,7 +204,8 @@ func (m model) onSample(msg sampleMsg) (tea.Model, tea.Cmd) {
 	}
 	m.retryAt = m.now.Add(wait)
 	m.looks++
-	return m, m.lookAfter(wait)
+	m.ticks++
+	return m.draw(), tea.Batch(m.lookAfter(wait), m.clock())
 }
 
 // backoff is the pause after n looks in a row that nobody answered: doubled each time, and spread by
@@ -181,12 +215,17 @@ func backoff(n int, jitter func() float64) time.Duration {
 	return wait - time.Duration(jitter()*float64(wait)/4)
 }
 
+// quiet is how long nothing may happen before ages are drawn anew. It is a little longer than the
+// usual pause between two looks, which draw them too.
+const quiet = 1200 * time.Millisecond
+
 func (m model) clock() tea.Cmd {
+	tick := m.ticks
 	return m.do(func(ctx context.Context) tea.Msg {
-		if !wait(ctx, time.Second) {
+		if !wait(ctx, quiet) {
 			return nil
 		}
-		return clockMsg(m.opts.Now())
+		return clockMsg{m.opts.Now(), tick}
 	})
 }
 
@@ -234,7 +273,8 @@ func (m model) shown() viewmodel.State {
 	return m.state
 }
 
-func (m model) screen() viewmodel.Screen {
+// draw makes the frame of what the model has become.
+func (m model) draw() model {
 	e := viewmodel.Setting{
 		Now: m.now, Interval: m.opts.Interval, Endpoints: m.opts.Endpoints, RetryAt: m.retryAt,
 		Message: m.message, Keys: footer(m.table, m.choices),
@@ -248,20 +288,19 @@ func (m model) screen() viewmodel.Screen {
 	if m.choices.Help {
 		e.Help = help(m.table)
 	}
-	return viewmodel.Build(m.shown(), m.choices, e)
+	m.screen = viewmodel.Build(m.shown(), m.choices, e)
+	m.frame = view.Frame(m.screen, m.width, m.height, m.opts.Theme)
+	return m
 }
 
 // rows names the members as they stand on the screen.
 func (m model) rows() []string {
-	s := m.screen()
-	names := make([]string, len(s.Members))
-	for i := range s.Members {
-		names[i] = s.Members[i].Name
+	names := make([]string, len(m.screen.Members))
+	for i := range names {
+		names[i] = m.screen.Members[i].Name
 	}
 	return names
 }
 
-// View turns the state into text.
-func (m model) View() string {
-	return view.Frame(m.screen(), m.width, m.height, m.opts.Theme)
-}
+// View returns the frame.
+func (m model) View() string { return m.frame }

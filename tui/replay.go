@@ -49,20 +49,20 @@ func (m model) onPlay(turn int) (tea.Model, tea.Cmd) {
 	}
 	if r.next == len(r.samples) {
 		m.message = "the recording ends here"
-		return m, nil
+		return m.draw(), nil
 	}
 	sample := r.samples[r.next]
 	r.next++
 	m.state, m.now = m.state.Add(sample), sample.At
 	if r.next == len(r.samples) {
-		return m, m.play(0)
+		return m.draw(), m.play(0)
 	}
 	gap := max(0, r.samples[r.next].At.Sub(sample.At))
-	return m, m.play(min(maxGap, time.Duration(float64(gap)/r.speed)))
+	return m.draw(), m.play(min(maxGap, time.Duration(float64(gap)/r.speed)))
 }
 
 // changeSpeed plays twice or half as fast from now on.
-func (m model) changeSpeed(c command) (tea.Model, tea.Cmd) {
+func (m model) changeSpeed(c command) (model, tea.Cmd) {
 	if c == faster {
 		m.replay.speed = min(maxSpeed, m.replay.speed*2)
 	} else {

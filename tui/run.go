@@ -71,7 +71,7 @@ func Run(ctx context.Context, o Options) error {
 	g := &guard{ctx: ctx, cancel: cancel}
 	program := tea.NewProgram(guarded{newModel(o, g.do), g},
 		tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out),
-		tea.WithAltScreen(), tea.WithFPS(FPS), tea.WithoutSignalHandler(), tea.WithoutBracketedPaste())
+		tea.WithAltScreen(), tea.WithFPS(FPS), tea.WithoutSignalHandler())
 	last, err := program.Run()
 	cause := context.Cause(ctx)
 	cancel(nil)

@@ -139,14 +139,14 @@ func (f *frame) heads(t table) {
 // row is one member. The cursor is a mark, for colour alone would not do.
 func (f *frame) row(t table, m *viewmodel.Member, chosen bool) {
 	l := f.line()
-	mark, base := "  ", theme.Style{}
+	base := theme.Style{}
 	if chosen {
-		mark = "> "
+		l.text(f.theme.Accent, ">")
 	}
+	l.to(2)
 	if m.Dim {
 		base = f.theme.Dim
 	}
-	l.text(f.theme.Accent, mark)
 	for i, c := range t.columns {
 		style, text := base, c.cell(m)
 		if c.style != nil {

@@ -33,7 +33,9 @@ func (b *builder) fields() {
 		state = m.Reach
 	}
 	b.out.Detail = append(b.out.Detail, Field{Label: "state", Value: state, Severity: c.severity()})
-	field("means", "%s", meaning(c))
+	if b.out.Fresh != Stale { // what it was is not what it is
+		field("means", "%s", meaning(c))
+	}
 	if note := Note(*r); note != "" {
 		b.out.Detail = append(b.out.Detail, Field{Label: "says", Value: note, Severity: c.severity()})
 	}
@@ -48,7 +50,11 @@ func (b *builder) fields() {
 	field("lag", "%s entries, %s", m.Lag, m.Delay)
 	field("log", "applied %s, committed %s, durable %s, last %s, term %s",
 		m.Applied, number(r.CommitIndex), number(r.DurableIndex), number(r.LastIndex), number(r.Term))
-	field("heard", "the leader %s ago, answered in %s", m.Heard, m.Took)
+	if r.IsLeader {
+		field("answered", "in %s", m.Took)
+	} else {
+		field("answered", "in %s, heard the leader %s ago", m.Took, m.Heard)
+	}
 	field("up", "%s, boot %s", words.AgeOf(r.UptimeMS), words.CountOf(r.BootEpoch))
 	incarnation := words.Unknown
 	if r.Incarnation != nil {

@@ -151,13 +151,15 @@ type Member struct {
 	Version          string
 	State            string
 	Severity         Severity
-	Dim              bool    // old
-	lags             []int64 // of the track
+	Dim              bool // old
+
+	past past // and where this member stood last
+	row  int
 }
 
 // Bars returns the lag over time as at most n heights, oldest first; -1 is not known. It is worked out
 // when it is drawn, for most rows of a large cluster are not.
-func (m *Member) Bars(n int) []int { return bars(m.lags, n, lagLevel) }
+func (m *Member) Bars(n int) []int { return bars(m.past.of(m.Name, m.row), n, lagLevel) }
 
 // EventRow is one event as it is shown.
 type EventRow struct {
@@ -499,12 +501,13 @@ func (b *builder) members() {
 			return strings.Compare(b.sideOf(st.Regions[i].Name), b.sideOf(st.Regions[j].Name))
 		})
 	}
+	b.out.Members = make([]Member, 0, len(order))
 	for _, i := range order {
 		r := &st.Regions[i]
 		if r.Reachable {
 			b.out.Answered++
 		}
-		m := b.member(r, b.tracks[i], conditionOf(r, found[r.Name]))
+		m := b.member(i, conditionOf(r, found[r.Name]))
 		if !matches(m, b.Filter) {
 			continue
 		}
@@ -518,13 +521,13 @@ func (b *builder) members() {
 	}
 }
 
-func (b *builder) member(r *api.Region, t track, c condition) Member {
-	mark := b.mark()
+func (b *builder) member(row int, c condition) Member {
+	r, t, mark := &b.good.Status.Regions[row], b.tracks[row], b.mark()
 	m := Member{
 		Name: words.Or(r.Name), Role: Role(*r), Leads: r.IsLeader,
 		Took: words.AgeOf(r.TookMS), Heard: Heard(*r), Version: words.Unknown,
 		Applied: Applied(*r), Lag: Lag(*r), LagShort: words.Unknown, Delay: words.Unknown,
-		lags: t.lags, Severity: c.severity(), Dim: b.out.Fresh != Fresh,
+		past: b.past, row: row, Severity: c.severity(), Dim: b.out.Fresh != Fresh,
 	}
 	if r.Version != nil {
 		m.Version = words.Or(*r.Version)

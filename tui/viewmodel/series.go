@@ -3,6 +3,8 @@ package viewmodel
 import (
 	"slices"
 	"time"
+
+	"github.com/tidaldb/tidal/daemon/api"
 )
 
 // history is how many samples a State remembers.
@@ -87,6 +89,60 @@ func (s series) delay(index uint64) (d time.Duration, exact bool) {
 	part := float64(index-before.index) / float64(after.index-before.index)
 	passed := before.at.Add(time.Duration(part * float64(after.at.Sub(before.at))))
 	return last.at.Sub(passed), true
+}
+
+// past holds the lags of all members at each look, oldest first. A member's own are picked out when
+// they are drawn.
+type past []lags
+
+// lags are those of one look; names and values go together. The names are shared between looks of the
+// same roster.
+type lags struct {
+	names  []string
+	values []int64 // in entries; -1: not known
+}
+
+// add returns p with the lags of one look more, in memory of its own.
+func (p past) add(st *api.Status) past {
+	now := lags{values: make([]int64, len(st.Regions))}
+	if n := len(p); n > 0 {
+		now.names = p[n-1].names
+	}
+	same := len(now.names) == len(st.Regions)
+	for i := range st.Regions {
+		r := &st.Regions[i]
+		same = same && now.names[i] == r.Name
+		now.values[i] = -1
+		if r.Reachable && r.AppliedIndex != nil && r.LagEvents != nil {
+			now.values[i] = int64(min(*r.LagEvents, 1<<62))
+		}
+	}
+	if !same {
+		now.names = make([]string, len(st.Regions))
+		for i := range st.Regions {
+			now.names[i] = st.Regions[i].Name
+		}
+	}
+	if over := len(p) + 1 - history; over > 0 {
+		p = p[over:]
+	}
+	return append(slices.Clip(p), now)
+}
+
+// of returns the lags of one member, which stood at row in the newest look.
+func (p past) of(name string, row int) []int64 {
+	values := make([]int64, len(p))
+	for i, l := range p {
+		at := row
+		if at >= len(l.names) || l.names[at] != name {
+			at = slices.Index(l.names, name)
+		}
+		values[i] = -1
+		if at >= 0 {
+			values[i] = l.values[at]
+		}
+	}
+	return values
 }
 
 // unknownLevel is the height of a cell that nothing is known of.

@@ -38,13 +38,14 @@ type State struct {
 	// tracks remember each member, in the order of the good sample's rows.
 	tracks []track
 
+	past past // the lags, oldest first, at most history
+
 	events []Event // newest first, at most maxEvents
 }
 
 // track is what is remembered of one member.
 type track struct {
 	name string
-	lags []int64 // in entries, oldest first, at most history; -1: not known
 
 	// shown is the condition that the row is sorted by: it worsens at once and gets better only
 	// calm after it was last seen at shownAt, so that rows do not dance.
@@ -139,6 +140,7 @@ func committed(st *api.Status) *uint64 {
 func (s State) remember(x Sample, first bool) State {
 	found := findings(x.Status)
 	tracks := make([]track, len(x.Status.Regions))
+	s.past = s.past.add(x.Status)
 	for i := range x.Status.Regions {
 		r := &x.Status.Regions[i]
 		was, known := s.track(r.Name, i)
@@ -161,14 +163,6 @@ func (s State) track(name string, hint int) (track, bool) {
 
 func (t track) add(r *api.Region, c condition, at time.Time, known, first bool) track {
 	t.name = r.Name
-	lag := int64(-1)
-	if r.Reachable && r.AppliedIndex != nil && r.LagEvents != nil {
-		lag = int64(min(*r.LagEvents, 1<<62))
-	}
-	if len(t.lags) == history {
-		t.lags = t.lags[1:]
-	}
-	t.lags = append(slices.Clip(t.lags), lag)
 	if !known || c != t.now {
 		t.now, t.since, t.exact = c, at, !first
 	}
