@@ -1,6 +1,7 @@
 package verbs_test
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -141,5 +142,27 @@ func TestTop_AdvisesCommandsThatExist(t *testing.T) {
 		if exit, _, errs := run(t, []string{dead(t)}, append(strings.Fields(args), "--timeout", "300ms", "--endpoint", dead(t))...); exit == ctl.ExitUsage {
 			t.Errorf("%q is refused as wrong usage: %s", command, errs)
 		}
+	}
+}
+
+// panics is a network with a bug in it.
+type panics struct{}
+
+func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("a bug in a goroutine") }
+
+// A panic far from the command is a bug like any other: a report, and exit 70.
+func TestTop_ReportsAPanic(t *testing.T) {
+	t.Parallel()
+	io, _, errs := iostreams.Test()
+	f := newFactory(t, io, []string{dead(t)})
+	f.Transport = panics{}
+	if exit := ctl.Run(t.Context(), f, verbs.All, []string{"top", "--once"}); exit != ctl.ExitBug {
+		t.Errorf("exit %d, want %d: %s", exit, ctl.ExitBug, errs)
+	}
+	_, path, _ := strings.Cut(errs.String(), "report: ")
+	path, _, _ = strings.Cut(path, "\n")
+	report, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(report), "panics.RoundTrip") {
+		t.Errorf("the report (%v) does not have the stack of the panic:\n%s", err, report)
 	}
 }
