@@ -82,6 +82,12 @@ func (s *Store) commitLocked(b *Batch, pos Position) error {
 	if pos.Conf == nil {
 		return errors.New("a position without a configuration")
 	}
+	if mutantAppliedOwnBatch {
+		if err := s.db.Apply(b.b, pebble.NoSync); err != nil {
+			return err
+		}
+		b.b = s.db.NewBatch()
+	}
 	if err := b.b.Set(positionKey, encodePosition(pos), nil); err != nil {
 		return err
 	}

@@ -257,7 +257,7 @@ func (s *scanned) readFrames(seg *segment, visit func(FrameInfo) error) (sealed 
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("read log segment %s: %w", name, err)
-	case next > 0:
+	case next > 0 && !mutantTruncateAnyBad:
 		return false, corrupt("bad frame, followed by a sound one at offset %d", next)
 	case sealed && torn > 0:
 		return false, corrupt("%d bytes follow the frame that seals the segment", torn)

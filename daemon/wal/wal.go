@@ -296,6 +296,14 @@ func (l *Log) gather(f *frame, in Frame) error {
 // write makes f with the entries that were gathered durable, and then readable.
 func (l *Log) write(f frame) error {
 	w, x := &l.writer, &l.mu.index
+	if mutantSplitFrame && len(w.entries) > 0 && f.hs.commit > x.hs.commit {
+		ahead := f
+		ahead.hs.commit = x.hs.commit
+		if err := l.write(ahead); err != nil {
+			return err
+		}
+		w.entries, f.refs = w.entries[:0], nil
+	}
 	records := 0
 	w.refs = w.refs[:0]
 	for _, e := range w.entries {
@@ -337,8 +345,16 @@ func (l *Log) writeFrame(s *segment, f frame, entries []*pb.Entry) error {
 	if _, err := s.file.WriteAt(w.buf, s.end); err != nil {
 		return fmt.Errorf("write %d bytes at offset %d of %s: %w", n, s.end, s.name(), err)
 	}
+	if mutantAckBeforeSync {
+		s.end += int64(n)
+		return nil
+	}
 	start := time.Now()
-	if err := s.file.SyncData(); err != nil {
+	err := s.file.SyncData()
+	if mutantFsyncRetried && err != nil {
+		err = s.file.SyncData()
+	}
+	if err != nil {
 		return fmt.Errorf("sync %d bytes at offset %d of %s: %w", n, s.end, s.name(), err)
 	}
 	l.metrics.fsync.Observe(time.Since(start).Seconds())
