@@ -5,7 +5,15 @@
 //   - simfs: a disk that loses power, fails and rots on purpose
 //   - sweep: a crash and an error at every place where a member touches its disk
 //   - mutants: known bugs, built in one at a time, that the tests must find
-//   - cluster: clusters of real processes, and the audit of what they acknowledged
+//   - cluster: clusters of real processes, killed, paused, short of disk
+//   - audit: what the disks of a stopped cluster say about what its clients were told
 //
 // `go test ./...` runs all of it in a few minutes without root and without a network beyond loopback.
+//
+// Behind the build tag soak are longer runs of cluster, each ended by an audit: leaders killed, everybody
+// killed, leaders paused for ten seconds, again and again (2 minutes); a full disk, on the leader and on a
+// member alone, which mount a tmpfs (root); a slow disk, which needs root and strace. What cannot run says
+// so and why:
+//
+//	go test -tags soak -run Soak -v -timeout 10m ./testenv/cluster
 package testenv

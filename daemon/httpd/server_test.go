@@ -318,6 +318,11 @@ func TestServer_ForwardsToTheLeader(t *testing.T) {
 	if p := wantProblem(t, g, api.CodeOverloaded); p.RetryAfterMS != 1200 || g.header.Get("Retry-After") != "2" {
 		t.Errorf("an overloaded leader through b: %+v, Retry-After %q", p, g.header.Get("Retry-After"))
 	}
+	a.member.BeforeWrite(func(context.Context) error { return &replica.DiskFullError{FreeBytes: 5, NeedBytes: 8} })
+	g = b.do("POST", "/signals", view)
+	if p := wantProblem(t, g, api.CodeDiskFull); g.status != 507 || !p.Retryable || p.Effect != api.EffectNone || *p.Measured != 5 || *p.Threshold != 8 {
+		t.Errorf("a leader with a full disk through b: %+v", p)
+	}
 }
 
 func TestServer_MarkerIsNotForwardedAgain(t *testing.T) {

@@ -56,6 +56,10 @@ func with(r row, change func(*api.LocalStatus, *api.GroupStatus)) row {
 	return r
 }
 
+func crammed(a *api.LocalStatus, _ *api.GroupStatus) {
+	a.Disk = &api.Disk{TotalBytes: 64 << 20, FreeBytes: 5 << 20, ReserveBytes: 8 << 20, Full: true}
+}
+
 func heardOf(last uint64) func(*api.LocalStatus, *api.GroupStatus) {
 	return func(_ *api.LocalStatus, g *api.GroupStatus) { g.LeaderLast = &last }
 }
@@ -150,6 +154,16 @@ func TestAggregate(t *testing.T) {
 			name: "behind, and not ready",
 			rows: []row{says("1", "a", "1", 7, 5000, 0), says("2", "b", "1", 7, 5000-behindEvents, sec), with(says("3", "c", "1", 7, 5000-behindEvents-1, sec), func(a *api.LocalStatus, _ *api.GroupStatus) { a.Ready = false })},
 			want: want{leader: "a", term: 7, relay: new(uint64(5000)), level: "degraded", reasons: []string{"member_not_ready:c", "member_behind:c"}, quorum: q(3, 3, 2, 1), rows: []string{"5000/0", "3976/1024", "3975/1025"}, consistent: true},
+		},
+		{
+			name: "a follower's disk is full",
+			rows: []row{says("1", "a", "1", 7, 9, 0), says("2", "b", "1", 7, 9, sec), with(says("3", "c", "1", 7, 9, sec), crammed)},
+			want: want{leader: "a", term: 7, relay: new(uint64(9)), level: "degraded", reasons: []string{"disk_full:c"}, quorum: q(3, 3, 2, 1), rows: []string{"9/0", "9/0", "9/0"}, consistent: true},
+		},
+		{
+			name: "the leader's disk is full: nobody with room took over",
+			rows: []row{with(says("1", "a", "1", 7, 9, 0), crammed), says("2", "b", "1", 7, 9, sec), says("3", "c", "1", 7, 9, sec)},
+			want: want{leader: "a", term: 7, relay: new(uint64(9)), level: "critical", reasons: []string{"disk_full:a"}, quorum: q(3, 3, 2, 1), rows: []string{"9/0", "9/0", "9/0"}, consistent: true},
 		},
 		{
 			name: "two members: none may be lost, and all is well",
