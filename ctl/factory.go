@@ -71,6 +71,17 @@ func (f *Factory) Client(timeout time.Duration) (*client.Client, error) {
 	return c, err
 }
 
+// Target returns the endpoints and the bearer key (empty: none) that Client would use, for a verb that
+// speaks HTTP itself.
+func (f *Factory) Target() (endpoints []string, token string, err error) {
+	if _, err := f.Client(0); err != nil { // it refuses what is no endpoint
+		return nil, "", err
+	}
+	endpoints, _ = f.endpoints()
+	token, err = f.token()
+	return endpoints, token, err
+}
+
 // endpoints returns the list to use: of the flag, else of the environment, else the default.
 func (f *Factory) endpoints() (list []string, fromEnv bool) {
 	if len(f.flags.endpoints) > 0 {

@@ -1,0 +1,47 @@
+package verbs
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/tidaldb/tidal/ctl"
+	"github.com/tidaldb/tidal/ctl/bench"
+	"github.com/tidaldb/tidal/ctl/iostreams"
+	"github.com/tidaldb/tidal/ctl/output"
+)
+
+func TestBench_PrintsARowAnEndpoint(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	defer s.Close()
+	io, out, _ := iostreams.Test()
+	o := &benchOptions{
+		Target: func() ([]string, string, error) { return []string{s.URL}, "", nil },
+		IO:     io, Out: &output.Printer{Out: io.Out, Format: output.Format{Name: output.JSON}},
+		Load: bench.Options{Op: bench.OpSignals, Clients: 2, For: 100 * time.Millisecond, Ack: "quorum", Keys: "uniform", Space: 3},
+	}
+	if err := runBench(t.Context(), o); err != nil {
+		t.Fatalf("runBench = %v", err)
+	}
+	var doc struct {
+		Schema string      `json:"schema"`
+		Rows   []bench.Row `json:"rows"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &doc); err != nil || doc.Schema != "tidalctl.bench/v1" || len(doc.Rows) != 1 || doc.Rows[0].Operations == 0 {
+		t.Errorf("printed %s, %v", out, err)
+	}
+}
+
+func TestBench_RefusesWhatCannotBe(t *testing.T) {
+	o := &benchOptions{
+		Target: func() ([]string, string, error) { return []string{"http://127.0.0.1:1"}, "", nil },
+		Load:   bench.Options{Op: "singals"},
+	}
+	err := runBench(context.Background(), o)
+	if _, ok := err.(*ctl.UsageError); !ok {
+		t.Errorf("runBench = %v, want a usage error", err)
+	}
+}
