@@ -14,14 +14,26 @@ import (
 	"github.com/tidaldb/tidal/daemon/api"
 )
 
-// fetch sends one GET. Errors: *ProblemError when a member refused, *foreignError when something
-// that is no member answered, else the transport's.
+// fetch sends one GET and reads the whole answer. Errors: *ProblemError when a member refused,
+// *foreignError when something that is no member answered, else the transport's.
 func (c *Client) fetch(ctx context.Context, target *url.URL) (http.Header, []byte, error) {
-	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	resp, err := c.send(ctx, target, "application/json")
 	if err != nil {
 		return nil, nil, err
 	}
-	req.Header.Set("Accept", "application/json, "+api.ProblemType)
+	defer resp.Body.Close()
+	body, err := readAnswer(resp)
+	return resp.Header, body, err
+}
+
+// send sends one GET and returns the answer of a member that did not refuse, with its body open.
+// Errors: those of fetch.
+func (c *Client) send(ctx context.Context, target *url.URL, accept string) (*http.Response, error) {
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", accept+", "+api.ProblemType)
 	if c.agent != "" {
 		req.Header.Set("User-Agent", c.agent)
 	}
@@ -30,29 +42,35 @@ func (c *Client) fetch(ctx context.Context, target *url.URL) (http.Header, []byt
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	member := resp.Header.Get(api.HeaderMember)
+	if resp.StatusCode == http.StatusOK && member != "" {
+		return resp, nil
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(body) > maxAnswerBytes {
-		return nil, nil, &foreignError{fmt.Sprintf("the answer is larger than %d bytes", maxAnswerBytes)}
-	}
 	if resp.StatusCode == http.StatusOK {
-		if resp.Header.Get(api.HeaderMember) == "" {
-			return nil, nil, &foreignError{"the answer names no member: not a tidald"}
-		}
-		return resp.Header, body, nil
+		return nil, &foreignError{"the answer names no member: not a tidald"}
+	}
+	body, err := readAnswer(resp)
+	if err != nil {
+		return nil, err
 	}
 	var p api.Problem
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if media != api.ProblemType || json.Unmarshal(body, &p) != nil || p.Code == "" {
-		return nil, nil, &foreignError{fmt.Sprintf("HTTP %s without a problem: not a tidald", resp.Status)}
+		return nil, &foreignError{fmt.Sprintf("HTTP %s without a problem: not a tidald", resp.Status)}
 	}
 	p.Status = resp.StatusCode
-	return nil, nil, &ProblemError{Endpoint: target.Host, Member: resp.Header.Get(api.HeaderMember), Problem: &p}
+	return nil, &ProblemError{Endpoint: target.Host, Member: member, Problem: &p}
+}
+
+func readAnswer(resp *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
+	if err == nil && len(body) > maxAnswerBytes {
+		err = &foreignError{fmt.Sprintf("the answer is larger than %d bytes", maxAnswerBytes)}
+	}
+	return body, err
 }
 
 // onlyLostConnections sends a request once more to the same endpoint when the connection broke under

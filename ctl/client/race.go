@@ -78,7 +78,7 @@ func race[T any](ctx context.Context, c *Client, ask func(context.Context, *url.
 		waiting = nil
 	}
 
-	hedge := time.NewTimer(hedgeAfter)
+	hedge := time.NewTimer(min(hedgeAfter, c.timeout/4)) // with little time, sooner
 	defer hedge.Stop()
 	var failed []outcome[T]
 	for pending > 0 {

@@ -36,6 +36,17 @@ type Section struct {
 type Column struct {
 	Title string
 	Right bool // numbers stand right
+
+	// Min is the least width, for a table whose rows are printed one after the other.
+	Min int
+}
+
+// pad fills a cell up to the least width of its column.
+func (c Column) pad(cell string) string {
+	if c.Right {
+		return fmt.Sprintf("%*s", c.Min, cell)
+	}
+	return fmt.Sprintf("%-*s", c.Min, cell)
 }
 
 // gap is the space between two columns.
@@ -96,7 +107,7 @@ func (s Section) lines(heads bool) ([]string, error) {
 	align := make([]tw.Align, len(s.Columns))
 	titles := make([]string, len(s.Columns))
 	for i, c := range s.Columns {
-		titles[i], align[i] = strings.ToUpper(c.Title), tw.AlignLeft
+		titles[i], align[i] = c.pad(strings.ToUpper(c.Title)), tw.AlignLeft
 		if c.Right {
 			align[i] = tw.AlignRight
 		}
@@ -112,7 +123,8 @@ func (s Section) lines(heads bool) ([]string, error) {
 			Symbols:  tw.NewSymbols(tw.StyleNone),
 			Settings: tw.Settings{Lines: tw.LinesNone, Separators: tw.SeparatorsNone},
 		})),
-		tablewriter.WithConfig(tablewriter.Config{Header: cells, Row: cells}))
+		tablewriter.WithConfig(tablewriter.Config{Header: cells, Row: cells}),
+		tablewriter.WithTrimSpace(tw.Off)) // the padding is meant
 	if heads {
 		t.Header(titles)
 	}
@@ -122,7 +134,7 @@ func (s Section) lines(heads bool) ([]string, error) {
 		}
 		clean := make([]string, len(row))
 		for j, cell := range row {
-			clean[j] = words.Clean(cell, true)
+			clean[j] = s.Columns[j].pad(words.Clean(cell, true))
 		}
 		if err := t.Append(clean); err != nil {
 			return nil, fmt.Errorf("row %d of the table: %w", i, err)

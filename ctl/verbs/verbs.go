@@ -10,14 +10,12 @@ package verbs
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tidaldb/tidal/ctl"
 	"github.com/tidaldb/tidal/ctl/client"
 	"github.com/tidaldb/tidal/daemon/api"
-	"github.com/tidaldb/tidal/tui/viewmodel"
 )
 
 // All returns every command below the root.
@@ -26,6 +24,7 @@ func All(f *ctl.Factory) []*cobra.Command {
 		newStatusCmd(f, nil),
 		newTopCmd(f, nil),
 		newMembersCmd(f),
+		newEventsCmd(f, nil),
 		newWaitCmd(f, nil),
 		newVersionCmd(f, nil),
 		newCompletionCmd(f),
@@ -41,31 +40,4 @@ type statusReader interface {
 type clusterReader interface {
 	statusReader
 	Members(context.Context) (api.Members, client.Source, error)
-}
-
-// completionBudget is what a completion may take: nobody waits longer for a Tab.
-const completionBudget = 300 * time.Millisecond
-
-// completeMembers offers the names of the members, with role and state. It is silent on any failure.
-func completeMembers(f *ctl.Factory) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		c, err := f.Client(completionBudget)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionBudget)
-		defer cancel()
-		s, _, err := c.Status(ctx)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var names []cobra.Completion
-		for _, r := range s.Regions {
-			names = append(names, cobra.CompletionWithDesc(r.Name, viewmodel.Role(r)+", "+stateOf(r)))
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
 }
