@@ -36,8 +36,9 @@ func chance(class simfs.Crash) bool {
 
 // crashEverywhere runs s once for every change it makes to its disk, with the power going off there,
 // and boots every image of that disk: twice, and a copy of it with the power going off in the first
-// boot too. Of the classes where chance decides it draws as many images as draws says.
-func crashEverywhere(t *testing.T, what string, draws uint64, s script) {
+// boot too. Of the classes where chance decides it draws as many images as draws says; of all images
+// it takes every nth.
+func crashEverywhere(t *testing.T, what string, nth int, draws uint64, s script) {
 	t.Parallel()
 	whole := simfs.New()
 	if err := s(t, whole)()(whole.Crash(simfs.Strict, 0)); err != nil {
@@ -52,7 +53,7 @@ func crashEverywhere(t *testing.T, what string, draws uint64, s script) {
 				if seed > 0 && !chance(class) {
 					break
 				}
-				if turn++; turn%stride == 0 {
+				if turn++; turn%nth == 0 {
 					images = append(images, image{cut, class, seed})
 				}
 			}

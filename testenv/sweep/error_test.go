@@ -60,13 +60,13 @@ func (p *trap) String() string {
 // failEverywhere runs s once for every call that can fail and every way in which it can, with that
 // call failing. s looks itself at what the living process does then. Afterwards the process starts
 // again on the same kernel, which shows pages that are not on the disk, and then the power goes; and
-// on another copy the power goes at once.
-func failEverywhere(t *testing.T, what string, s func(t *testing.T, fs *simfs.FS, p *trap) (remember func() boot)) {
+// on another copy the power goes at once. Of the calls it takes every nth.
+func failEverywhere(t *testing.T, what string, nth int, s func(t *testing.T, fs *simfs.FS, p *trap) (remember func() boot)) {
 	t.Parallel()
 	sound, runs := 0, 0
 	for _, f := range failures() {
-		for nth := int64(1); ; nth += stride {
-			fs, p := simfs.New(), &trap{failure: f, nth: nth}
+		for call := 1; ; call += nth {
+			fs, p := simfs.New(), &trap{failure: f, nth: int64(call)}
 			p.set(fs)
 			remember := s(t, fs, p)
 			fs.SetFault(nil)

@@ -191,7 +191,7 @@ func (r *logRun) boot(fs *simfs.FS) error {
 }
 
 func TestLog_CrashEverywhere(t *testing.T) {
-	crashEverywhere(t, "log", 4, func(t *testing.T, fs *simfs.FS) func() boot {
+	crashEverywhere(t, "log", 1, 4, func(t *testing.T, fs *simfs.FS) func() boot {
 		r, err := scriptLog(fs)
 		if err != nil && !fs.Off() {
 			t.Fatal(err)
@@ -206,7 +206,7 @@ func TestLog_CrashEverywhere(t *testing.T) {
 // An error of the log closes it: it takes no more, and what it took before is there whatever becomes
 // of the pages that were not written.
 func TestLog_FailEverywhere(t *testing.T) {
-	failEverywhere(t, "log", func(t *testing.T, fs *simfs.FS, p *trap) func() boot {
+	failEverywhere(t, "log", 1, func(t *testing.T, fs *simfs.FS, p *trap) func() boot {
 		r, err := scriptLog(fs)
 		if err == nil && p.sprung.Load() != nil && p.sprung.Load().Path != logDir+"/spare.tmp" {
 			t.Errorf("log: %s: nobody was told", p)

@@ -172,7 +172,7 @@ func liveAlone(fs *simfs.FS, k *told) error {
 }
 
 func TestMember_CrashEverywhere(t *testing.T) {
-	crashEverywhere(t, "a cluster of one, from birth on", 2, func(t *testing.T, fs *simfs.FS) func() boot {
+	crashEverywhere(t, "a cluster of one, from birth on", stride, 2, func(t *testing.T, fs *simfs.FS) func() boot {
 		k := &told{fates: map[string]fate{}}
 		if err := liveAlone(fs, k); err != nil && !fs.Off() {
 			t.Fatal(err)
@@ -185,7 +185,7 @@ func TestMember_CrashEverywhere(t *testing.T) {
 // and not the process: later writes are refused by name, and what was acknowledged is there when the
 // member starts again.
 func TestMember_FailEverywhere(t *testing.T) {
-	failEverywhere(t, "a cluster of one, from birth on", func(t *testing.T, fs *simfs.FS, p *trap) func() boot {
+	failEverywhere(t, "a cluster of one, from birth on", stride, func(t *testing.T, fs *simfs.FS, p *trap) func() boot {
 		k := &told{fates: map[string]fate{}}
 		n, err := newRoom(1).boot("m1", fs)
 		if err == nil {

@@ -2,6 +2,6 @@
 
 package sweep
 
-// stride is how many images, or faults, a quick run passes over for one that it takes. It has no
-// divisor in common with the number of crash classes, so that every class is met.
+// stride: a quick run takes one of so many images and faults where each is costly. It has no divisor in
+// common with the number of images of a call, so that every class of crash is met.
 const stride = 29

@@ -101,7 +101,7 @@ func (r *stateRun) boot(fs *simfs.FS) error {
 // Whatever a crash leaves of a store is one of the positions it went through, with the effects that
 // belong to it (I7), and none before the one that was said to be durable.
 func TestState_CrashEverywhere(t *testing.T) {
-	crashEverywhere(t, "state", 1, func(t *testing.T, fs *simfs.FS) func() boot {
+	crashEverywhere(t, "state", stride, 1, func(t *testing.T, fs *simfs.FS) func() boot {
 		var r stateRun
 		if err := r.live(fs); err != nil && !fs.Off() {
 			t.Fatal(err)
