@@ -162,11 +162,15 @@ func (d *Daemon) makeSurface() (err error) {
 		Replica: func(g ident.GroupID) (ops.Replica, error) { return d.member.Replica(g) },
 		Asker:   d.client,
 		Journal: d.journal,
-		Now:     d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, MaxDrift: c.Clock.MaxDrift,
+		Now:     d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, FanOut: c.Forward.FanOut, MaxDrift: c.Clock.MaxDrift,
 	})
 	if err != nil {
 		return err
 	}
+	d.onStop("operations", func(context.Context) error {
+		d.ops.Close()
+		return nil
+	})
 	h := httpd.Options{Ops: d.ops, Client: d.client, PeerKey: d.peerToken(), Logger: d.log, Metrics: d.registry}
 	if d.apiKeys != nil {
 		h.Authorize = d.apiKeys.Allows

@@ -17,27 +17,36 @@ type CodeSpec struct {
 
 // The codes.
 const (
-	CodeBadRequest       Code = "bad_request"
-	CodeTooLarge         Code = "too_large"
-	CodeWrongCluster     Code = "wrong_cluster"
-	CodeUnauthorized     Code = "unauthorized"
-	CodeNotFound         Code = "not_found"
-	CodeNoRoute          Code = "no_route"
-	CodeMethodNotAllowed Code = "method_not_allowed"
-	CodeCompacted        Code = "compacted"
-	CodeNotLeader        Code = "not_leader"
-	CodeOverloaded       Code = "overloaded"
-	CodeDiskFull         Code = "disk_full"
-	CodeNoLeader         Code = "no_leader"
-	CodeNoQuorum         Code = "no_quorum"
-	CodeLeaderUnreached  Code = "leader_unreachable"
-	CodeNotReady         Code = "not_ready"
-	CodeWriteLost        Code = "write_lost"
-	CodeOutcomeUnknown   Code = "outcome_unknown"
-	CodeIndexTimeout     Code = "index_timeout"
-	CodeReadTimeout      Code = "read_timeout"
-	CodeQuarantined      Code = "quarantined"
-	CodeInternal         Code = "internal"
+	CodeBadRequest         Code = "bad_request"
+	CodeTooLarge           Code = "too_large"
+	CodeWrongCluster       Code = "wrong_cluster"
+	CodeUnauthorized       Code = "unauthorized"
+	CodeNotFound           Code = "not_found"
+	CodeNoRoute            Code = "no_route"
+	CodeMethodNotAllowed   Code = "method_not_allowed"
+	CodeCompacted          Code = "compacted"
+	CodeOperationReused    Code = "operation_reused"
+	CodeNotVoter           Code = "not_voter"
+	CodeTargetUnreachable  Code = "target_unreachable"
+	CodeTargetQuarantined  Code = "target_quarantined"
+	CodeLagTooHigh         Code = "lag_too_high"
+	CodeTransferInProgress Code = "transfer_in_progress"
+	CodeTransferFailed     Code = "transfer_failed"
+	CodeOtherLeader        Code = "other_leader"
+	CodeNotLeader          Code = "not_leader"
+	CodeOverloaded         Code = "overloaded"
+	CodeDiskFull           Code = "disk_full"
+	CodeNoLeader           Code = "no_leader"
+	CodeNoQuorum           Code = "no_quorum"
+	CodeLeaderUnreached    Code = "leader_unreachable"
+	CodeMemberUnreached    Code = "member_unreachable"
+	CodeNotReady           Code = "not_ready"
+	CodeWriteLost          Code = "write_lost"
+	CodeOutcomeUnknown     Code = "outcome_unknown"
+	CodeIndexTimeout       Code = "index_timeout"
+	CodeReadTimeout        Code = "read_timeout"
+	CodeQuarantined        Code = "quarantined"
+	CodeInternal           Code = "internal"
 )
 
 // Codes returns the whole table, in the order of its document.
@@ -51,15 +60,24 @@ func Codes() []CodeSpec {
 		{CodeNoRoute, http.StatusNotFound, 5, "There is no such route", false, EffectNone},
 		{CodeMethodNotAllowed, http.StatusMethodNotAllowed, 64, "The route has no such method", false, EffectNone},
 		{CodeCompacted, http.StatusGone, 5, "What was asked for is not kept any more", false, EffectNone},
+		{CodeOperationReused, http.StatusConflict, 6, "The operation id belongs to another request", false, EffectNone},
+		{CodeNotVoter, http.StatusConflict, 6, "The member is no voter", false, EffectNone},
+		{CodeTargetUnreachable, http.StatusConflict, 6, "The member does not answer the leader", true, EffectNone},
+		{CodeTargetQuarantined, http.StatusConflict, 6, "The member's data must not be served", true, EffectNone},
+		{CodeLagTooHigh, http.StatusConflict, 6, "The member is too far behind", true, EffectNone},
+		{CodeTransferInProgress, http.StatusConflict, 6, "Leadership is moving already", true, EffectNone},
+		{CodeTransferFailed, http.StatusServiceUnavailable, 1, "Leadership did not move", true, EffectNone},
+		{CodeOtherLeader, http.StatusConflict, 1, "Another member leads now", false, EffectApplied},
 		{CodeNotLeader, http.StatusMisdirectedRequest, 8, "This member does not lead", true, EffectNone},
 		{CodeOverloaded, http.StatusTooManyRequests, 1, "A queue is full", true, EffectNone},
 		{CodeDiskFull, http.StatusInsufficientStorage, 1, "The leader's disk is almost full", true, EffectNone},
 		{CodeNoLeader, http.StatusServiceUnavailable, 8, "No leader is known", true, EffectNone},
 		{CodeNoQuorum, http.StatusServiceUnavailable, 8, "The write was not proposed: no majority answers", true, EffectNone},
 		{CodeLeaderUnreached, http.StatusServiceUnavailable, 8, "The leader could not be reached", true, EffectNone},
+		{CodeMemberUnreached, http.StatusServiceUnavailable, 8, "The member could not be reached", true, EffectNone},
 		{CodeNotReady, http.StatusServiceUnavailable, 8, "This member is not ready", true, EffectNone},
 		{CodeWriteLost, http.StatusServiceUnavailable, 1, "Another entry took the place of the write", true, EffectNone},
-		{CodeOutcomeUnknown, http.StatusGatewayTimeout, 9, "The outcome of the write is not known", false, EffectUnknown},
+		{CodeOutcomeUnknown, http.StatusGatewayTimeout, 9, "The outcome is not known", false, EffectUnknown},
 		{CodeIndexTimeout, http.StatusServiceUnavailable, 124, "The wanted index was not applied here in time", true, EffectNone},
 		{CodeReadTimeout, http.StatusServiceUnavailable, 8, "No quorum confirmed the read in time", true, EffectNone},
 		{CodeQuarantined, http.StatusServiceUnavailable, 1, "The data here must not be served", true, EffectNone},

@@ -8,8 +8,8 @@ const ProblemType = "application/problem+json"
 // Effect says what is known of a request that was refused or lost.
 type Effect string
 
-// The effects. None: nothing changed, a retry is safe. Unknown: it may still happen; only a retry
-// with an idempotency key is safe.
+// The effects. None: nothing changed, a retry is safe. Applied: something changed, and not what was asked
+// for. Unknown: it may still happen; only a retry with an idempotency key or an operation id is safe.
 const (
 	EffectNone    Effect = "none"
 	EffectApplied Effect = "applied"
@@ -33,6 +33,8 @@ type Problem struct {
 	Unit      string   `json:"unit,omitempty"`
 	// Floor of a compacted problem: after it, everything that there is can be read.
 	Floor string `json:"floor,omitempty"`
+	// Checks are those of a verb that was refused, all of them.
+	Checks []Check `json:"checks,omitempty"`
 	// Leader is the member that would have taken the request, where one is known.
 	Leader string `json:"leader,omitempty"`
 	// Try is a tidalctl command that leads on.

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -127,10 +128,10 @@ func (c *Client) LocalStatus(ctx context.Context, addr string) (api.LocalStatus,
 var forwarded = []string{"Authorization", "Content-Type"}
 
 // forward sends r with its body to the member of cluster at addr. It ends with the caller, whose connection
-// carries no deadline of its own, and after RequestTimeout at the latest. Errors: *unreachedError,
-// *lostError.
-func (c *Client) forward(cluster, addr string, r *http.Request, body []byte) (*answer, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), c.opts.RequestTimeout)
+// carries no deadline of its own, and at the latest after within, or RequestTimeout where that is 0.
+// Errors: *unreachedError, *lostError.
+func (c *Client) forward(cluster, addr string, r *http.Request, body []byte, within time.Duration) (*answer, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(within, c.opts.RequestTimeout))
 	defer cancel()
 	header := http.Header{api.HeaderCluster: {cluster}} // at a stale address may live another one
 	for _, name := range forwarded {

@@ -44,7 +44,7 @@ func (s *Server) onLeader(w http.ResponseWriter, r *request, h handler) error {
 		case l.HTTPAddr == "":
 			refusal = api.NewProblem(api.CodeLeaderUnreached, fmt.Sprintf("the roster here does not know member %s, which leads term %d", l.ID, l.Term))
 		default:
-			a, err := s.client.forward(s.ops.Cluster().String(), l.HTTPAddr, r.Request, r.body)
+			a, err := s.client.forward(s.ops.Cluster().String(), l.HTTPAddr, r.Request, r.body, r.within)
 			s.metrics.forwarded(a, err)
 			if err == nil && a.status != http.StatusMisdirectedRequest {
 				relay(w, a)
@@ -64,6 +64,30 @@ func (s *Server) onLeader(w http.ResponseWriter, r *request, h handler) error {
 			return refusal
 		}
 	}
+}
+
+// onMember runs a request on the member called name: here, or by forwarding it once.
+func (s *Server) onMember(w http.ResponseWriter, r *request, name string, h handler) error {
+	addr, self, err := s.ops.Find(name)
+	if err != nil {
+		return err
+	}
+	if self {
+		return h(w, r)
+	}
+	if r.marked {
+		return api.NewProblem(api.CodeNotLeader, fmt.Sprintf("this request is for %s", name))
+	}
+	a, err := s.client.forward(s.ops.Cluster().String(), addr, r.Request, r.body, r.within)
+	s.metrics.forwarded(a, err)
+	if unreached, ok := errors.AsType[*unreachedError](err); ok {
+		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s was not reached at %s: %v", name, unreached.Addr, unreached.Err))
+	}
+	if err != nil {
+		return err
+	}
+	relay(w, a)
+	return nil
 }
 
 func noLeader(l ops.Leader) *api.Problem {

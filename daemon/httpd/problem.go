@@ -89,13 +89,26 @@ func problem(err error) *api.Problem {
 	if e, ok := errors.AsType[*journal.BusyError](err); ok {
 		return exceeds(api.NewProblem(api.CodeOverloaded, e.Error()), float64(e.Limit), float64(e.Limit), "followers")
 	}
+	if e, ok := errors.AsType[*ops.BadOperationError](err); ok {
+		p := api.NewProblem(api.CodeBadRequest, e.Error())
+		p.Field = "operation_id"
+		return p
+	}
+	if _, ok := errors.AsType[*ops.ReusedOperationError](err); ok {
+		return api.NewProblem(api.CodeOperationReused, detail)
+	}
+	if e, ok := errors.AsType[*ops.BusyOperationsError](err); ok {
+		p := exceeds(api.NewProblem(api.CodeOverloaded, e.Error()), float64(e.Running), float64(e.Limit), "operations")
+		p.RetryAfterMS = time.Second.Milliseconds()
+		return p
+	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return bodyTooLarge(e.Limit)
 	}
 	switch {
 	case errors.Is(err, replica.ErrLost):
 		return api.NewProblem(api.CodeWriteLost, detail)
-	case errors.Is(err, member.ErrNotBorn), errors.Is(err, member.ErrNoGroup), errors.Is(err, replica.ErrClosed), errors.Is(err, state.ErrClosed), errors.Is(err, errStopping):
+	case errors.Is(err, member.ErrNotBorn), errors.Is(err, member.ErrNoGroup), errors.Is(err, replica.ErrClosed), errors.Is(err, state.ErrClosed), errors.Is(err, errStopping), errors.Is(err, ops.ErrStopping):
 		return api.NewProblem(api.CodeNotReady, detail)
 	case errors.Is(err, context.Canceled):
 		return api.NewProblem(api.CodeReadTimeout, "the caller went away")

@@ -52,6 +52,8 @@ func (s *Server) routes() []route {
 		{"GET", "/cluster/status", here, nil, 0, false, "200", s.clusterStatus},
 		{"GET", "/cluster/status/local", here, nil, 0, false, "200", s.localStatus},
 		{"GET", "/cluster/members", here, nil, 0, false, "200", s.members},
+		{"POST", "/cluster/promote", here, nil, api.MaxVerbBytes, false, "200; 202 with no_wait", s.postPromote},
+		{"GET", "/cluster/ops/{id}", here, nil, 0, false, "200", s.getOperation},
 		{"GET", "/cluster/events", here, []string{"after", "limit", "follow"}, 0, false, "200, one event a line", s.events},
 		{"GET", "/healthz", here, nil, 0, true, "200", s.healthz},
 		{"GET", "/readyz", here, nil, 0, true, "200 ready, 503 not ready", s.readyz},

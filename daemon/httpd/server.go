@@ -152,7 +152,8 @@ type request struct {
 	*http.Request
 	body   []byte // whole, within the route's bound
 	params params
-	marked bool // another member forwarded it: it runs here or nowhere
+	marked bool          // another member forwarded it: it runs here or nowhere
+	within time.Duration // how long it may run where it is forwarded to; 0: as any
 }
 
 // newMux registers every route; a known path with another method and an unknown path are problems.

@@ -41,6 +41,9 @@ type Replica interface {
 	WaitApplied(ctx context.Context, index uint64) error
 	View() *state.View
 	Status() replica.Status // never blocks
+	// TransferLeader hands leadership over and says what became of it.
+	TransferLeader(ctx context.Context, to ident.MemberID) (replica.Handover, error)
+	Campaign() // never blocks
 }
 
 // Asker asks the member that listens for HTTP at addr for its own view of itself.
@@ -62,6 +65,8 @@ type Options struct {
 	QuorumTimeout time.Duration
 	// StatusTimeout is how long Status waits for the other members, all at once. 500 ms.
 	StatusTimeout time.Duration
+	// FanOut is how long a verb waits for the other members to confirm what it did. 2 s.
+	FanOut time.Duration
 	// MaxDrift is how far ahead of this member's clock the time of a signal may be. 500 ms.
 	MaxDrift time.Duration
 
@@ -78,6 +83,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.StatusTimeout == 0 {
 		o.StatusTimeout = 500 * time.Millisecond
 	}
+	if o.FanOut == 0 {
+		o.FanOut = 2 * time.Second
+	}
 	if o.MaxDrift == 0 {
 		o.MaxDrift = 500 * time.Millisecond
 	}
@@ -90,11 +98,12 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Ops carries out the verbs on one member. It is safe for concurrent use and holds nothing that
-// must be closed.
+// Ops carries out the verbs on one member. It is safe for concurrent use. Its owner closes it.
 type Ops struct {
 	opts Options
 	name string // of this member, for ever
+
+	operations *operations
 
 	// cluster is nil until the cluster is known to be born.
 	cluster atomic.Pointer[ident.ClusterID]
@@ -106,7 +115,7 @@ func New(opts Options) (*Ops, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Ops{opts: opts, name: opts.Member.Status().Name}, nil
+	return &Ops{opts: opts, name: opts.Member.Status().Name, operations: newOperations(api.OperationsKept)}, nil
 }
 
 // Position says who answers and what its state reflects.
@@ -151,6 +160,16 @@ func (o *Ops) Leader() (Leader, error) {
 		l.Name, l.HTTPAddr = m.Name, o.httpAddr(m)
 	}
 	return l, nil
+}
+
+// Find returns where the member called name is asked over HTTP, and whether it is this one. The error is
+// a *NotFoundError.
+func (o *Ops) Find(name string) (addr string, self bool, err error) {
+	m, ok := o.opts.Member.Roster().Named(name)
+	if !ok {
+		return "", false, &NotFoundError{What: "member", Name: name}
+	}
+	return o.httpAddr(m), m.Name == o.name, nil
 }
 
 // Cluster returns the id of the cluster this member belongs to; zero before birth.

@@ -55,6 +55,9 @@ type Member struct {
 		write   func(context.Context) error // before a write is applied
 		machine *apply.Machine
 		have    []ident.MemberID
+		adjust  func(*replica.Status)
+		move    func(context.Context, ident.MemberID) (replica.Handover, error)
+		stand   func()
 	}
 	store *state.Store
 }
@@ -230,6 +233,42 @@ func (r Replica) WaitApplied(ctx context.Context, index uint64) error {
 	return nil
 }
 
+// Adjust has f change every status of the replica that is asked for.
+func (m *Member) Adjust(f func(*replica.Status)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.adjust = f
+}
+
+// OnTransfer has f carry out transfers of leadership, and stand what a campaign does.
+func (m *Member) OnTransfer(f func(context.Context, ident.MemberID) (replica.Handover, error), stand func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.move, m.mu.stand = f, stand
+}
+
+// TransferLeader implements ops.Replica: without OnTransfer it arrives at once.
+func (r Replica) TransferLeader(ctx context.Context, to ident.MemberID) (replica.Handover, error) {
+	r.m.mu.Lock()
+	move, term := r.m.mu.move, r.m.mu.role.Term
+	r.m.mu.Unlock()
+	if move != nil {
+		return move(ctx, to)
+	}
+	r.m.Lead(term+1, to)
+	return replica.Handover{Term: term + 1, Pause: time.Millisecond}, nil
+}
+
+// Campaign implements ops.Replica: without OnTransfer nothing happens.
+func (r Replica) Campaign() {
+	r.m.mu.Lock()
+	stand := r.m.mu.stand
+	r.m.mu.Unlock()
+	if stand != nil {
+		stand()
+	}
+}
+
 // View implements ops.Replica.
 func (r Replica) View() *state.View { return r.m.store.NewView() }
 
@@ -242,6 +281,17 @@ func (r Replica) Status() replica.Status {
 	s.Role, s.First, s.Last, s.Durable, s.Commit, s.Applied = r.m.mu.role, 2, at, at, at, at
 	if s.Leader != 0 {
 		s.LeaderLast = at
+	}
+	s.Conf = r.m.Genesis.ConfState()
+	if s.State == raft.StateLeader {
+		for _, x := range r.m.Genesis.Members {
+			if x.ID != r.m.mu.status.ID {
+				s.Progress = append(s.Progress, consensus.Progress{ID: x.ID, Match: at, Next: at + 1, Active: true})
+			}
+		}
+	}
+	if r.m.mu.adjust != nil {
+		r.m.mu.adjust(&s)
 	}
 	return s
 }
