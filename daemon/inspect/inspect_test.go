@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"strings"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -205,9 +205,10 @@ func contents(t *testing.T, fs vfs.FS) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	slices.Sort(names)
 	var all []byte
 	for _, name := range names {
-		all = append(append(all, strings.ToUpper(name)...), read(t, fs, name)...)
+		all = append(append(all, name...), read(t, fs, name)...)
 	}
 	return all
 }
