@@ -21,10 +21,12 @@ func (r *Replica) Drive() *Driver { return &Driver{r: r} }
 
 // Tick is one tick of the raft clock.
 func (d *Driver) Tick() {
-	if !d.r.stopped() {
-		d.r.tick()
-		d.r.turn()
+	if d.r.stopped() {
+		d.r.end()
+		return
 	}
+	d.r.tick()
+	d.r.turn()
 }
 
 // Turn is one round of the loop. It reports whether there was a reason for one.
@@ -34,7 +36,9 @@ func (d *Driver) Turn() bool {
 	default:
 		return false
 	}
-	if !d.r.stopped() {
+	if d.r.stopped() {
+		d.r.end()
+	} else {
 		d.r.turn()
 	}
 	return true

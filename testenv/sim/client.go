@@ -1,102 +1,178 @@
 package sim
 
 import (
-	"encoding/binary"
 	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
 	"time"
 
-	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/query"
+	"github.com/tidaldb/tidal/daemon/replica"
 )
 
 // outcome is what a client knows of its operation.
 type outcome uint8
 
 const (
-	waiting  outcome = iota
-	acked            // it happened
-	ackedOne         // durable on the leader: it may be lost with it
-	failed           // it certainly did not and will not happen
-	unknown          // it may have happened, and may happen yet
+	waiting outcome = iota
+	acked           // it happened
+	failed          // it certainly did not and will not happen
+	unknown         // it may have happened, and may happen yet
 )
 
-// op is one operation of a client; its number is its token and, of a write, its payload.
+// op is one operation of a session. A write carries its number in each of its records.
 type op struct {
 	n       uint64
-	read    bool
-	ack     consensus.Ack
+	session *session
 	member  *member
-	life    uint64 // of the member
+	call    *replica.Call // nil: a labelled read, or one that has its index
 	outcome outcome
+	began   time.Duration
+	ended   time.Duration
 
-	// id is the entry of an acknowledged write.
-	id ident.EntryID
+	id ident.EntryID // of an acknowledged write
 
-	// floor of a read is the newest index that was acknowledged to anybody before the read began.
+	read  bool
+	item  string
+	min   uint64 // index from which on a read may be served
+	views uint64 // what it saw
+	exact bool   // linearizable
+
+	// floor of a linearizable read is the newest index that anybody was told of before it began.
 	floor uint64
+
+	adds int // signals of item 0
+}
+
+// session is one client, which does one thing at a time and never wants to see an older state than it
+// has seen.
+type session struct {
+	id  int
+	saw uint64 // index
+	op  *op    // nil: it thinks
 }
 
 // clients issue operations and remember every outcome.
 type clients struct {
-	c      *cluster
-	last   uint64
-	ops    map[uint64]*op
-	newest uint64 // highest index acknowledged to anybody
-	open   int
+	c        *cluster
+	number   uint64
+	ops      map[uint64]*op
+	all      []*op
+	open     []*op // waiting, in order
+	sessions []*session
+	newest   uint64 // highest index that anybody was told of
+	finals   []*op  // what the healed cluster is asked
 }
 
-// run issues operations for as long as there are faults.
-func (cl *clients) run() {
+func newClients(c *cluster) clients {
+	cl := clients{c: c, ops: map[uint64]*op{}}
+	for i := range c.plan.sessions {
+		s := &session{id: i}
+		cl.sessions = append(cl.sessions, s)
+		c.after(c.around(c.plan.opEvery), func() { c.clients.think(s) })
+	}
+	return cl
+}
+
+// think has a session do something, for as long as there are faults.
+func (cl *clients) think(s *session) {
 	c := cl.c
 	if c.healed {
 		return
 	}
-	c.after(c.around(c.plan.opEvery), cl.run)
+	c.after(c.around(c.plan.opEvery), func() { cl.think(s) })
+	if s.op != nil {
+		return
+	}
 	m := c.leader()
 	if m == nil || c.chance(0.3) {
 		m = c.members[c.rng.IntN(len(c.members))]
 	}
+	if !m.serving() || c.now < m.pausedUntil {
+		return
+	}
 	switch {
-	case !m.up():
-	case c.chance(0.3):
-		cl.read(m)
-	case c.chance(0.1):
-		cl.write(m, consensus.AckLeader)
+	case c.chance(0.2):
+		cl.read(s, m, true)
+	case c.chance(0.2):
+		cl.read(s, m, false)
 	default:
-		cl.write(m, consensus.AckQuorum)
+		cl.write(s, m)
 	}
 }
 
-func (cl *clients) waiting() int { return cl.open }
-
-func (cl *clients) begin(m *member) *op {
-	cl.last++
-	cl.open++
-	o := &op{n: cl.last, member: m, life: m.life, floor: cl.newest}
+func (cl *clients) begin(s *session, m *member) *op {
+	cl.number++
+	o := &op{n: cl.number, session: s, member: m, began: cl.c.now, floor: cl.newest}
 	cl.ops[o.n] = o
-	cl.c.after(100*time.Millisecond+cl.c.upTo(500*time.Millisecond), func() { cl.deadline(o) })
-	return o
-}
-
-func (cl *clients) write(m *member, ack consensus.Ack) *op {
-	o := cl.begin(m)
-	o.ack = ack
-	size := cl.c.rng.IntN(200)
-	if cl.c.chance(0.02) {
-		size = cl.c.rng.IntN(8 << 10)
+	cl.all, cl.open = append(cl.all, o), append(cl.open, o)
+	if s != nil {
+		s.op = o
 	}
-	data := make([]byte, 8+size)
-	binary.LittleEndian.PutUint64(data, o.n)
-	cl.c.note(m.id, "write", o.n, uint64(ack))
-	m.step(consensus.Input{Propose: &consensus.Proposal{Token: consensus.Token(o.n), Data: data, Ack: ack}})
+	e := cl.c.plan.election()
+	cl.c.after(e/2+cl.c.upTo(3*e), func() { cl.deadline(o) })
 	return o
 }
 
-func (cl *clients) read(m *member) *op {
-	o := cl.begin(m)
-	o.read = true
-	cl.c.note(m.id, "read", o.n, o.floor)
-	m.step(consensus.Input{Read: consensus.Token(o.n)})
+func (cl *clients) itemName() string { return "item-" + strconv.Itoa(cl.c.rng.IntN(cl.c.plan.items)) }
+
+// write sends one to four records in one write.
+func (cl *clients) write(s *session, m *member) *op {
+	c := cl.c
+	o := cl.begin(s, m)
+	var w command.Write
+	for range 1 + c.rng.IntN(2)*c.rng.IntN(4) {
+		item := cl.itemName()
+		switch p := c.rng.IntN(100); {
+		case p < 60:
+			w.Records = append(w.Records, command.Signal{Item: item, Type: "view", User: fmt.Sprintf("w%d", o.n), Milli: 1000})
+			if item == "item-0" {
+				o.adds++
+			}
+		case p < 65:
+			w.Records = append(w.Records, command.Signal{Item: item, Type: "unheard-of", User: fmt.Sprintf("w%d", o.n), Milli: 1000})
+		default:
+			pad := c.rng.IntN(100)
+			if c.chance(0.03) {
+				pad = c.rng.IntN(3 << 10)
+			}
+			attrs := fmt.Sprintf(`{"op":%d,"pad":"%*s"}`, o.n, pad, "")
+			w.Records = append(w.Records, command.Item{ID: item, Attrs: []byte(attrs)})
+		}
+	}
+	if len(w.Records) > 1 {
+		c.sometimes("write of many records")
+	}
+	c.note(m.id, "write", o.n, uint64(len(w.Records)))
+	var err error
+	if o.call, err = m.driver.Write(command.EncodeWrite(w)); err != nil {
+		cl.failed(o, err)
+	}
+	m.look()
+	return o
+}
+
+// read asks for an item: linearizable, or labelled with the index it reflects.
+func (cl *clients) read(s *session, m *member, exact bool) *op {
+	o := cl.begin(s, m)
+	o.read, o.exact, o.item = true, exact, cl.itemName()
+	if s != nil {
+		o.min = s.saw
+	}
+	var kind uint64
+	if exact {
+		kind = 1
+		var err error
+		if o.call, err = m.driver.Read(); err != nil {
+			cl.failed(o, err)
+		}
+	}
+	cl.c.note(m.id, "read", o.n, o.floor, kind)
+	m.look()
 	return o
 }
 
@@ -105,92 +181,238 @@ func (cl *clients) deadline(o *op) {
 	if o.outcome != waiting {
 		return
 	}
-	cl.end(o, unknown)
 	cl.c.note(o.member.id, "deadline", o.n)
-	o.member.step(consensus.Input{Cancel: consensus.Token(o.n)})
+	if o.call == nil {
+		cl.end(o, failed)
+		cl.c.sometimes("read waited in vain")
+		return
+	}
+	err := o.call.GiveUp()
+	if _, ok := errors.AsType[*replica.NotProposedError](err); ok {
+		cl.failed(o, err)
+		return
+	}
+	cl.end(o, unknown)
 }
 
 func (cl *clients) end(o *op, with outcome) {
-	o.outcome = with
-	cl.open--
+	o.outcome, o.ended = with, cl.c.now
+	for i, x := range cl.open {
+		if x == o {
+			cl.open = append(cl.open[:i:i], cl.open[i+1:]...) // whoever walks the old list goes on
+			break
+		}
+	}
+	if o.session != nil {
+		o.session.op = nil
+	}
 }
 
-// crashed: whoever waited at m does not know.
-func (cl *clients) crashed(m *member) {
-	for n := uint64(1); n <= cl.last; n++ {
-		if o := cl.ops[n]; o.outcome == waiting && o.member == m {
+// vanished: the process is gone, and whoever waited there does not know.
+func (cl *clients) vanished(m *member) {
+	for _, o := range cl.open {
+		if o.member == m {
 			cl.end(o, unknown)
 		}
 	}
 }
 
-// answered checks an answer against everything that is known.
-func (cl *clients) answered(m *member, a consensus.Answer) {
-	c := cl.c
-	o := cl.ops[uint64(a.Token)]
-	switch {
-	case o == nil || o.member != m || o.life != m.life:
-		c.violated("member %d answers operation %d, which nobody asked of it", m.id, a.Token)
-		return
-	case o.outcome != waiting:
-		c.violated("member %d answers operation %d, which has ended with %d", m.id, a.Token, o.outcome)
-		return
-	}
-	c.note(m.id, "answer", o.n, a.ID.Index, a.ID.Term)
-	switch {
-	case o.read:
-		cl.end(o, acked)
-		c.seen["read"]++
-		if a.Err != nil || a.ID.Index < o.floor {
-			c.violated("read %d is served at %d (%v), %d was acknowledged before it", o.n, a.ID.Index, a.Err, o.floor)
+// answers takes what m has answered.
+func (cl *clients) answers(m *member) {
+	for _, o := range cl.open {
+		if o.member == m && o.outcome == waiting {
+			cl.poll(o)
 		}
-	case a.Err != nil:
-		cl.end(o, failed)
-		cl.failed(o, a.Err)
-	case o.ack == consensus.AckLeader:
-		cl.end(o, ackedOne)
-		c.seen["write acknowledged by the leader"]++
-		if !m.log.durable.has(a.ID) {
-			c.violated("write %d is acknowledged at %s, not durable on the leader %d", o.n, a.ID, m.id)
-		}
-	default:
-		cl.end(o, acked)
-		o.id = a.ID
-		cl.acked(m, o, a)
 	}
 }
 
+func (cl *clients) poll(o *op) {
+	m := o.member
+	if o.call != nil {
+		res, done, err := o.call.Done()
+		switch {
+		case !done:
+			return
+		case err != nil:
+			o.call = nil
+			cl.failed(o, err)
+			return
+		case !o.read:
+			o.call = nil
+			cl.acked(o, res)
+			return
+		}
+		o.call = nil
+		if res.ID.Index < o.floor {
+			cl.c.violated("read %d may be served at %d, %d was known before it", o.n, res.ID.Index, o.floor)
+		}
+		o.min = max(o.min, res.ID.Index)
+	}
+	if m.applied.Index >= o.min && m.failed == nil {
+		cl.serve(o)
+	}
+}
+
+// serve reads an item from the state of the member, and compares it with what it was at that index.
+func (cl *clients) serve(o *op) {
+	c, m := cl.c, o.member
+	view := m.replica.View()
+	defer m.close(view)
+	at := view.Position().Applied
+	d, ok, err := query.Item(view, entity.DefaultCollection().Name, o.item, m.wall().UnixMilli())
+	if err != nil {
+		cl.end(o, failed)
+		if !m.damaged && m.trouble == nil {
+			c.violated("read %d: %w", o.n, err)
+		}
+		return
+	}
+	want, got := c.oracle.at(o.item, at.Index), version{exists: ok}
+	if ok {
+		got = version{exists: true, written: d.Version, op: numberIn(string(opOf(d.Attrs))), views: d.Signals[0].Count}
+	}
+	o.views = got.views
+	if got.exists != want.exists || got.exists && (got.written != want.written || got.op != want.op || got.views != want.views) {
+		c.violated("read %d of %s at %s finds %s, want %s", o.n, o.item, at, got, want)
+	}
+	if at.Index < o.min || o.session != nil && at.Index < o.session.saw {
+		c.violated("read %d is served at %s, after %d", o.n, at, o.min)
+	}
+	c.note(m.id, "served", o.n, at.Index, got.written, got.views)
+	if o.exact {
+		c.sometimes("linearizable read")
+	} else {
+		c.sometimes("labelled read")
+	}
+	cl.saw(o, at.Index)
+	cl.end(o, acked)
+}
+
+// opOf cuts the number of the write out of attributes.
+func opOf(attrs []byte) []byte {
+	for i, c := range attrs {
+		if c == ',' {
+			return attrs[:i]
+		}
+	}
+	return attrs
+}
+
+func (cl *clients) saw(o *op, index uint64) {
+	cl.newest = max(cl.newest, index)
+	if o.session != nil {
+		o.session.saw = max(o.session.saw, index)
+	}
+}
+
+// failed takes an error. Of a write it says whether anything can have happened.
 func (cl *clients) failed(o *op, err error) {
 	c := cl.c
-	switch {
-	case errors.Is(err, consensus.ErrNotLeader):
-		c.seen["not leader"]++
-	case errors.Is(err, consensus.ErrDropped):
-		c.seen["dropped"]++
-	case errors.Is(err, consensus.ErrLost):
-		c.seen["lost"]++
-	default:
-		c.violated("write %d ended with %v", o.n, err)
+	cl.end(o, failed)
+	var full *replica.DiskFullError
+	if _, ok := errors.AsType[*replica.UnknownOutcomeError](err); ok {
+		o.outcome = unknown
+		c.sometimes("outcome unknown")
+		return
 	}
-	if at, ok := c.oracle.places[o.n]; ok {
-		c.violated("write %d failed (%v) and is applied at %s", o.n, err, at)
+	switch {
+	case errors.Is(err, replica.ErrLost):
+		c.sometimes("write lost to another leader")
+	case errors.Is(err, replica.ErrClosed):
+		c.sometimes("write refused while closing")
+	case errors.As(err, &full):
+		c.sometimes("write refused by a full disk")
+	default:
+		if _, ok := errors.AsType[*replica.NotLeaderError](err); ok {
+			c.sometimes("not leader")
+		} else if over, ok := errors.AsType[*replica.OverloadedError](err); ok {
+			c.sometimes("overloaded: " + over.Queue)
+		} else if _, ok := errors.AsType[*replica.NotProposedError](err); ok {
+			c.sometimes("given up before it was proposed")
+		} else if _, ok := errors.AsType[*replica.FailedError](err); ok {
+			c.sometimes("refused by a failed replica")
+		} else if _, ok := errors.AsType[*replica.TooLargeError](err); ok {
+			c.sometimes("write too large")
+		} else {
+			c.violated("operation %d ended with %v", o.n, err)
+		}
+	}
+	if at, ok := c.oracle.ops[o.n]; ok && !o.read {
+		c.violated("write %d failed (%v) and is applied at %s", o.n, err, at.id)
 	}
 }
 
-// acked: what is acknowledged is in state here, where it was said to be, and on the members named.
-func (cl *clients) acked(m *member, o *op, a consensus.Answer) {
-	c := cl.c
-	c.seen["write acknowledged"]++
-	cl.newest = max(cl.newest, a.ID.Index)
-	if at := c.oracle.places[o.n]; at != a.ID || m.state.live.applied.Index < a.ID.Index {
-		c.violated("write %d is acknowledged at %s, it is applied at %s", o.n, a.ID, at)
+// acked: what is acknowledged is in state here, where it was said to be, with the outcome that
+// everybody gets, and durable on the members named.
+func (cl *clients) acked(o *op, res replica.Result) {
+	c, m := cl.c, o.member
+	cl.end(o, acked)
+	o.id = res.ID
+	c.note(m.id, "acknowledged", o.n, res.ID.Term, res.ID.Index)
+	c.sometimes("write acknowledged")
+	if m.failed != nil {
+		c.violated("member %d acknowledges write %d after it failed closed", m.id, o.n)
 	}
-	for _, id := range a.Replicated {
-		if !c.members[id-1].log.durable.has(a.ID) {
-			c.violated("write %d at %s is not durable on member %d", o.n, a.ID, id)
+	at := c.oracle.ops[o.n]
+	if at.id != res.ID || m.applied.Index < res.ID.Index {
+		c.violated("write %d is acknowledged at %s, it is applied at %s", o.n, res.ID, at.id)
+	}
+	if !reflect.DeepEqual(at.outcome, res.Outcome) {
+		c.violated("write %d came to %+v, the reference says %+v", o.n, res.Outcome, at.outcome)
+	}
+	if len(res.Outcome.Refused) > 0 {
+		c.sometimes("record refused in apply")
+	}
+	for _, id := range res.Replicated {
+		if o := c.members[id-1]; o.known.last.Index < res.ID.Index && !o.damaged {
+			c.violated("write at %s is not durable on member %d, which has %s", res.ID, id, o.known.last)
 		}
 	}
-	if 2*(len(a.Replicated)+1) <= len(c.members) && a.Replicated != nil {
-		c.violated("write %d at %s is acknowledged with %v, no majority", o.n, a.ID, a.Replicated)
+	if 2*(len(res.Replicated)+1) <= len(c.members) && res.Replicated != nil {
+		c.violated("write %d at %s is acknowledged with %v, no majority", o.n, res.ID, res.Replicated)
 	}
+	cl.saw(o, res.ID.Index)
+}
+
+// last asks the healed cluster: one write through its leader, one linearizable read at every member.
+func (cl *clients) last(leader *member) {
+	cl.finals = nil
+	cl.finals = append(cl.finals, cl.write(nil, leader))
+	for _, m := range cl.c.core() {
+		cl.finals = append(cl.finals, cl.read(nil, m, true))
+	}
+}
+
+// finished reports whether all that was asked last is answered, and nobody waits. What was refused is
+// asked again: the leader may have been busy, or replaced.
+func (cl *clients) finished() bool {
+	done := len(cl.open) == 0
+	for i, o := range cl.finals {
+		switch {
+		case o.outcome == waiting:
+			done = false
+		case o.outcome == acked:
+		case o.read:
+			done = false
+			if o.member.serving() {
+				cl.finals[i] = cl.read(nil, o.member, true)
+			}
+		default:
+			done = false
+			if leader := cl.c.leader(); leader != nil {
+				cl.finals[i] = cl.write(nil, leader)
+			}
+		}
+	}
+	return done
+}
+
+func (cl *clients) unfinished() string {
+	s := fmt.Sprintf("%d operations wait", len(cl.open))
+	for _, o := range cl.finals {
+		if o.outcome != acked {
+			s += fmt.Sprintf(", operation %d at member %d ended with %d", o.n, o.member.id, o.outcome)
+		}
+	}
+	return s
 }

@@ -1,20 +1,34 @@
-// Package sim runs a cluster of real consensus machines on one thread, from a seed.
+// Package sim runs a cluster of real members on one thread, from a seed.
 //
 // Time is virtual and an event heap decides what happens next, so a seed is the whole of a run: the
-// same seed gives the same events, the same rolling hash and the same failure. Members exchange
-// bytes. What is modelled is what the machines ask for: a log that loses unsynced frames in a crash
-// (any prefix of them survives), a state that is flushed when it pleases, append and apply workers
-// with latencies, and a network that delays, drops, doubles, reorders and splits.
+// same seed gives the same events, the same rolling hash and the same failure. A member is what
+// production runs: package member opens a data directory (datadir, birth, wal, state on real Pebble,
+// apply) on a simulated disk (testenv/simfs), and a replica is driven by replica.Driver, which does on
+// this thread what its goroutines do elsewhere. Members exchange bytes. What is modelled is what is
+// outside of a process: the disk and its latency, the network, clocks, supervisors, clients.
 //
-// A run has two phases. In the first, faults overlap while clients write, read and move leadership.
-// Then everything is healed, and the cluster must elect a leader and agree. Oracles watch all along;
+// A run has three phases. In the first, faults overlap while clients write and read. Then everything
+// is healed, and the members whose disks still hold what they promised must elect a leader in time,
+// serve everybody and become equal. Then the ledger of the clients is audited. Oracles watch all along;
 // each is written where it looks:
 //
-//   - one leader a term; an (index, term) names one entry; an applied index has one state (oracle.go);
-//   - an acknowledged write is applied exactly once, a failed one never, one with an unknown outcome
-//     at most once; a linearizable read is never below a write acknowledged before it (client.go);
-//   - no vote, append response or acknowledgement before what it rests on is durable (member.go);
-//   - after the faults, a leader in time and all members equal (sim.go).
+//   - oracle.go: one leader a term, one vote a member and term for ever; an (index, term) is one entry;
+//     an index is applied as one entry everywhere; a state is, key by key, what a reference that applies
+//     entry by entry has at the same index, also right after every start
+//   - member.go: no vote, append response or acknowledgement before what it rests on is durable, as the
+//     disk sees it; what was durable is there after every start; nothing leaves a replica that failed
+//     closed; nobody fails, or refuses to start, without a fault of its disk
+//   - client.go: a write is acknowledged exactly where it is applied, with the outcome that everybody
+//     gets; a refused one is never applied, one of unknown outcome at most once; a linearizable read is
+//     never older than what anybody was told before it, a session never goes back, and what is read is
+//     exactly what the log says for the index that the answer names
+//
+// Faults that cannot be undone (rot, a wiped disk) stay within what an atlas allows: the members that
+// are not hit keep a good copy of everything, except in the few seeds that must then stay silent.
+//
+// Left out, because what answers them is not built: an old copy of a disk put back, and rot in the last
+// frame of a log, which looks like a write that a crash cut short. Both need somebody who remembers
+// (the witness rule); a disk that lies about a sync is the same.
 //
 // raft draws its election jitter from crypto/rand. A test that wants a run to repeat calls
 // cryptotest.SetGlobalRandom with the seed first; that is process-global, so runs of one process go

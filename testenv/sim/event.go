@@ -65,6 +65,14 @@ func foldBytes(h uint64, b []byte) uint64 {
 	return h
 }
 
+func foldString(s string) uint64 {
+	h := uint64(fnvOffset)
+	for i := range len(s) {
+		h = fold(h, uint64(s[i]))
+	}
+	return h
+}
+
 func (t *trace) add(l line) {
 	if t.hash == 0 {
 		t.hash = fnvOffset

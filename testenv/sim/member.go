@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -8,252 +11,631 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/ident"
+	daemon "github.com/tidaldb/tidal/daemon/member"
+	"github.com/tidaldb/tidal/daemon/peer"
+	"github.com/tidaldb/tidal/daemon/replica"
+	"github.com/tidaldb/tidal/testenv/simfs"
 )
 
-// genesis is the entry before the first of every log: birth gives all members the same.
-var genesis = ident.EntryID{Term: 1, Index: 1}
+const dataDir = "/data"
 
-// member carries out what its machine asks for, as package replica does.
+// epoch is the wall time of every clock at the beginning, but for its own error.
+var epoch = time.UnixMilli(1_760_000_000_000)
+
+// member is one machine with a disk: a process runs on it, or none.
 type member struct {
-	c  *cluster
-	id uint64
+	c    *cluster
+	id   uint64
+	name string
+	addr string
 
-	log   *diskLog
-	state diskState
+	disk *simfs.FS
+	// damaged: its copies are not all good any more, and what it has lost cannot come back by itself.
+	damaged bool
+	wiped   bool
+	// trouble is why a start may fail, or the replica may fail closed; nil: it must not.
+	trouble error
 
-	machine *consensus.Machine // nil while down
-	life    uint64             // openings and crashes: work of an earlier life is not carried out
+	// The process.
+	life    uint64 // of this machine: starts and ends of processes; work of an earlier life is void
+	dir     *datadir.Dir
+	process *daemon.Member // nil: none
+	driver  *replica.Driver
+	replica *replica.Replica
 	role    consensus.Role
-	slow    bool          // the disk
-	every   time.Duration // between ticks: clocks run at different speeds
+	applied ident.EntryID
+	failed  error // the replica failed closed
+	turning bool  // a turn of the loop is planned
 
-	appends, writing []*consensus.Append
-	applies          []*consensus.Apply
-	applying         bool
+	pausedUntil time.Duration
+	clock       struct {
+		offset time.Duration // of the wall clock
+		rate   float64       // of both: how fast time passes here
+	}
+	slowDisk  float64 // latencies are multiplied by this
+	hangUntil time.Duration
+
+	greeted map[uint64]uint64 // life of each peer that was heard in this life
+
+	known known
+}
+
+// known is what is certain of a member's disk: what it has said is durable.
+type known struct {
+	identity datadir.Member
+	vote     datadir.Vote
+	last     ident.EntryID // of the durable log
+	term     uint64        // of the durable hard state
+	inFlight []*consensus.Append
 }
 
 func newMember(c *cluster, id uint64) *member {
-	var voters []uint64
-	for i := range c.plan.members {
-		voters = append(voters, uint64(i+1))
-	}
-	m := &member{c: c, id: id, log: newDiskLog(genesis), every: tick*9/10 + c.upTo(tick/5)}
-	m.state.live = position{applied: genesis, conf: &pb.ConfState{Voters: voters}, digest: fnvOffset}
-	m.state.flush()
+	d := c.declared[id-1]
+	m := &member{c: c, id: id, name: d.Name, addr: d.GRPCAddr, disk: simfs.New(), slowDisk: 1}
+	m.clock.rate = 0.9 + 0.2*c.rng.Float64()
+	m.clock.offset = c.upTo(time.Second)
 	return m
 }
 
-func (m *member) up() bool { return m.machine != nil }
+// up reports whether a process runs and can be reached; serving, whether its replica is open too.
+func (m *member) up() bool      { return m.process != nil }
+func (m *member) serving() bool { return m.driver != nil && m.failed == nil }
 
-// after plans do for this life.
+// after plans do for this life, when the process is not paused.
 func (m *member) after(d time.Duration, do func()) {
+	life := m.life
+	var run func()
+	run = func() {
+		switch {
+		case m.life != life:
+		case m.c.now < m.pausedUntil:
+			m.c.after(m.pausedUntil-m.c.now, run)
+		default:
+			do()
+		}
+	}
+	m.c.after(d, run)
+}
+
+func (m *member) wall() time.Time {
+	return epoch.Add(m.clock.offset + time.Duration(float64(m.c.now)*m.clock.rate))
+}
+
+// boot starts a process.
+func (m *member) boot() {
+	if m.up() {
+		return
+	}
+	c := m.c
+	m.life++
+	c.note(m.id, "boot", m.life)
+	if err := m.start(); err != nil {
+		m.startFailed(err)
+		return
+	}
+	if id := m.dir.Member(); id.ID != 0 {
+		m.serve()
+	} else {
+		m.seek()
+	}
+}
+
+func (m *member) start() error {
+	dir, err := datadir.Open(datadir.Options{Path: dataDir, FS: m.disk, Name: m.name, FileID: m.fileID})
+	if err != nil {
+		return err
+	}
+	m.dir = dir
+	m.checkIdentity()
+	p := &m.c.plan
+	process := daemon.New(daemon.Options{
+		Dir: dir, DataDir: dataDir, FS: m.disk, Name: m.name,
+		GRPCAddr: m.addr, HTTPAddr: m.c.declared[m.id-1].HTTPAddr,
+		Declared: m.c.declared, Topology: [32]byte{1},
+		Tick: p.tick, HeartbeatTicks: p.heartbeat, ElectionTicks: electionTicks,
+		SegmentBytes: p.segment, FirstSegmentBytes: p.firstSegment,
+		Foreground: true, Limits: p.limits, Now: m.wall,
+	})
+	m.process = process
+	return process.Drive(port{m})
+}
+
+func (m *member) fileID(path string) (datadir.FileID, error) {
+	inode, err := m.disk.Inode(path)
+	return datadir.FileID{Inode: inode}, err
+}
+
+// startFailed: the process ends, and a supervisor starts it again. Only trouble excuses it.
+func (m *member) startFailed(err error) {
+	c := m.c
+	c.note(m.id, "start failed")
+	switch {
+	case m.disk.Off():
+		c.sometimes("power lost while starting")
+		m.powerLost(c.drawCrash())
+		return
+	case m.damaged:
+		c.sometimes("damaged member refuses to start")
+		m.end(m.disk.Kill())
+		return
+	case m.trouble == nil:
+		c.violated("member %d does not start: %w", m.id, err)
+		return
+	}
+	c.sometimes("start failed by a fault of the disk")
+	m.end(m.disk.Kill())
+	m.restartIn(c.around(c.plan.election()))
+}
+
+func (m *member) restartIn(d time.Duration) {
 	life := m.life
 	m.c.after(d, func() {
 		if m.life == life {
-			do()
+			m.boot()
 		}
 	})
 }
 
-// start opens the machine on what the disk holds.
-func (m *member) start() {
-	c := m.c
-	m.life++
-	machine, err := consensus.New(consensus.Options{
-		ID:            ident.MemberID(m.id),
-		Log:           m.log,
-		HardState:     m.log.durable.hs,
-		Applied:       m.state.live.applied,
-		Conf:          m.state.live.conf,
-		ElectionTicks: electionTicks,
-		Nonce:         c.rng.Uint64(),
-		Limits:        c.plan.limits,
-	})
-	if err != nil {
-		c.violated("member %d: %w", m.id, err)
+// seek looks for the cluster until it is born.
+func (m *member) seek() {
+	if m.process.Seek() {
+		if m.wiped {
+			m.c.violated("member %d lost its disk and takes part again as %v", m.id, m.dir.Member())
+		}
+		m.c.note(m.id, "born", uint64(m.dir.Member().ID))
+		m.serve()
 		return
 	}
-	switch commit := m.log.durable.hs.GetCommit(); {
-	case m.state.live.applied.Index > commit:
-		c.seen["opened with state ahead of commit"]++
-	case m.state.live.applied.Index < commit:
-		c.seen["opened with state behind commit"]++
+	if m.disk.Off() {
+		m.c.sometimes("power lost during birth")
+		m.powerLost(m.c.drawCrash())
+		return
 	}
-	m.machine = machine
-	m.role = consensus.Role{Term: m.log.durable.hs.GetTerm()}
-	m.after(c.upTo(m.every), m.ticks)
-	m.after(c.upTo(500*time.Millisecond), m.flushes)
-	m.after(c.upTo(500*time.Millisecond), m.drops)
-	c.note(m.id, "start", m.role.Term, m.log.LastIndex(), m.state.live.applied.Index)
-	m.step(consensus.Input{Tick: true}) // what is committed and not in state is applied without waiting
+	if m.wiped && len(m.process.Status().WaitingFor) > 0 {
+		m.c.sometimes("lost disk waits")
+	}
+	m.after(m.c.around(m.c.plan.election()/2), m.seek)
 }
 
-// crash loses the machine, and of the disk what was not synced.
-func (m *member) crash() {
+// serve drives the replica that the process has opened.
+func (m *member) serve() {
+	c := m.c
+	m.checkIdentity()
+	r, err := m.process.Replica(0)
+	if err != nil {
+		m.quarantined(err)
+		return
+	}
+	m.replica, m.driver = r, r.Drive()
+	m.greeted = map[uint64]uint64{}
+	s := r.Status()
+	m.role = s.Role
+	c.note(m.id, "open", s.Term, s.Last, s.Commit, s.Applied)
+	m.checkRecovered(s)
+	m.noteApplied()
+	c.oracle.stands(m)
+	m.tickLater()
+	m.after(c.around(c.plan.flushEvery), m.flush)
+	m.after(c.upTo(200*time.Millisecond), m.measure)
+	m.look()
+}
+
+// quarantined: the replica did not open.
+func (m *member) quarantined(err error) {
+	c := m.c
+	switch q, ok := errors.AsType[*daemon.QuarantinedError](err); {
+	case m.disk.Off():
+		c.sometimes("power lost while opening the group")
+		m.powerLost(c.drawCrash())
+	case !ok:
+		c.violated("member %d has no replica: %w", m.id, err)
+	case m.damaged:
+		c.note(m.id, "quarantined")
+		c.sometimes("quarantined for damage: " + string(q.Quarantine.Cause))
+	case m.trouble != nil:
+		c.note(m.id, "quarantined")
+		c.sometimes("quarantined for a fault of the disk")
+		m.restartAfterFailure()
+	default:
+		c.violated("member %d is quarantined: %w", m.id, err)
+	}
+}
+
+func (m *member) restartAfterFailure() {
+	m.after(m.c.around(m.c.plan.election()), func() {
+		m.end(m.disk.Kill())
+		m.restartIn(m.c.upTo(m.c.plan.election()))
+	})
+}
+
+// tickLater plans the next tick of the monotonic clock.
+func (m *member) tickLater() {
+	m.after(time.Duration(float64(m.c.plan.tick)/m.clock.rate), func() {
+		m.tickLater()
+		m.driver.Tick()
+		m.look()
+	})
+}
+
+func (m *member) flush() {
+	if m.c.now < m.hangUntil {
+		m.after(m.hangUntil-m.c.now, m.flush)
+		return
+	}
+	m.after(m.c.around(m.c.plan.flushEvery), m.flush)
+	if err := m.driver.Flush(); err != nil {
+		m.driverFailed(err)
+		return
+	}
+	m.c.note(m.id, "flushed", m.applied.Index)
+	m.look()
+}
+
+func (m *member) measure() {
+	m.after(200*time.Millisecond, m.measure)
+	m.process.MeasureDisk()
+	if m.process.Status().Disk.Full {
+		m.c.sometimes("disk almost full")
+	}
+	m.look()
+}
+
+// look starts what there is to do, after anything that happened to the replica.
+func (m *member) look() {
+	c := m.c
+	if c.err != nil || m.driver == nil {
+		return
+	}
+	s := m.replica.Status()
+	if s.Failed != nil && m.failed == nil {
+		m.driverFailed(s.Failed)
+		return
+	}
+	if s.Role != m.role {
+		m.newRole(s.Role)
+	}
+	if frames := m.driver.TakeAppends(); len(frames) > 0 {
+		m.known.inFlight = frames
+		sync := false
+		for _, f := range frames {
+			c.oracle.appended(m, f.Entries)
+			sync = sync || f.Sync()
+		}
+		took := c.upTo(c.plan.tick / 100)
+		if sync {
+			took = m.diskTime(c.plan.syncMax)
+		}
+		m.after(took, func() { m.append(frames) })
+	}
+	if runs := m.driver.TakeApplies(); len(runs) > 0 {
+		m.after(c.upTo(c.plan.applyMax), func() { m.apply(runs) })
+	}
+	if m.driver.Awake() && !m.turning {
+		m.turning = true
+		m.after(c.upTo(c.plan.tick/100), func() {
+			m.turning = false
+			m.driver.Turn()
+			m.look()
+		})
+	}
+	c.clients.answers(m)
+}
+
+// diskTime draws how long the disk takes.
+func (m *member) diskTime(most time.Duration) time.Duration {
+	took := time.Duration(float64(most/10+m.c.upTo(most)) * m.slowDisk)
+	return max(took, m.hangUntil-m.c.now)
+}
+
+func (m *member) newRole(role consensus.Role) {
+	c := m.c
+	m.role = role
+	c.note(m.id, "role", role.Term, uint64(role.Leader), uint64(role.State))
+	if role.State == raft.StateLeader {
+		c.oracle.leads(m.id, role.Term)
+	}
+}
+
+// append is the end of the append worker's work: what was taken is on the disk now.
+func (m *member) append(frames []*consensus.Append) {
+	if err := m.driver.Append(); err != nil {
+		m.driverFailed(err)
+		return
+	}
+	m.durable(frames)
+	m.c.note(m.id, "appended", uint64(len(frames)), m.known.last.Index)
+	m.look()
+}
+
+// durable takes note of frames that the log has claimed to be durable, and looks whether they are.
+func (m *member) durable(frames []*consensus.Append) {
+	c := m.c
+	m.known.inFlight = nil
+	sync := false
+	for _, f := range frames {
+		if n := len(f.Entries); n > 0 {
+			if f.Entries[0].GetIndex() <= m.known.last.Index {
+				c.sometimes("log suffix replaced")
+			}
+			m.known.last = entryID(f.Entries[n-1])
+		}
+		m.known.term = max(m.known.term, f.HardState.GetTerm())
+		sync = sync || f.Sync()
+	}
+	m.noteVote()
+	if !sync {
+		return
+	}
+	if left := append(m.disk.Unsynced(dataDir, "/log-"), m.disk.Unsynced(dataDir, "/votes")...); len(left) > 0 {
+		c.violated("member %d claims that its log is durable, and %v is not", m.id, left)
+	}
+}
+
+func (m *member) noteVote() {
+	v := m.dir.Vote(0)
+	if v != m.known.vote {
+		m.known.vote = v
+		m.c.oracle.votes(m.id, v)
+	}
+}
+
+// apply is the end of the apply worker's work: what was taken is in state now.
+func (m *member) apply(runs []*consensus.Apply) {
+	if err := m.driver.Apply(); err != nil {
+		m.driverFailed(err)
+		return
+	}
+	for _, run := range runs {
+		m.c.oracle.applies(m, run.Entries)
+	}
+	m.noteApplied()
+	m.c.note(m.id, "applied", m.applied.Term, m.applied.Index)
+	m.c.oracle.stands(m)
+	m.look()
+}
+
+// noteApplied takes note of where state stands.
+func (m *member) noteApplied() {
+	view := m.replica.View()
+	m.applied = view.Position().Applied
+	m.close(view)
+}
+
+func (m *member) close(c interface{ Close() error }) {
+	if err := c.Close(); err != nil && !m.damaged && m.trouble == nil {
+		m.c.violated("member %d: %w", m.id, err)
+	}
+}
+
+// driverFailed: the replica failed closed. Only trouble with the disk excuses it.
+func (m *member) driverFailed(err error) {
+	c := m.c
+	if m.disk.Off() {
+		c.sometimes("power lost in the middle of a write")
+		m.powerLost(c.drawCrash())
+		return
+	}
+	if m.failed != nil {
+		return
+	}
+	m.failed = err
+	stage := "?"
+	if f, ok := errors.AsType[*replica.FailedError](m.replica.Status().Failed); ok {
+		stage = string(f.Stage)
+	}
+	c.note(m.id, "failed closed", foldString(stage))
+	if m.trouble == nil && !m.damaged {
+		c.violated("member %d failed closed: %w", m.id, err)
+		return
+	}
+	c.sometimes("failed closed: " + stage)
+	m.driver.Tick() // answers everybody
+	c.clients.answers(m)
+	if !m.damaged || c.chance(0.5) {
+		m.restartAfterFailure()
+	}
+}
+
+// powerLost ends the process and leaves on the disk what a crash of that class does.
+func (m *member) powerLost(class simfs.Crash) {
+	c := m.c
+	if len(m.known.inFlight) > 0 {
+		c.sometimes("crash with frames on their way")
+	}
+	c.sometimes("crash " + class.String())
+	m.end(m.disk.Crash(class, c.rng.Uint64()))
+	m.restartIn(c.upTo(2 * c.plan.election()))
+}
+
+// end ends the process at once; its machine has next for a disk.
+func (m *member) end(next *simfs.FS) {
 	m.life++
-	if len(m.log.pending) > 0 {
-		m.c.seen["crash with unsynced frames"]++
-	}
-	m.log.crash(m.c.rng)
-	if m.c.chance(0.3) {
-		m.state.flush() // it was flushed just before
-	}
-	m.state.crash()
-	m.machine, m.appends, m.writing, m.applies, m.applying = nil, nil, nil, nil, false
-	m.role = consensus.Role{}
-	m.c.note(m.id, "crash", m.log.LastIndex(), m.state.live.applied.Index)
-	m.c.clients.crashed(m)
+	old := m.disk
+	m.disk = next
+	m.c.note(m.id, "end", m.life)
+	m.c.clients.vanished(m)
+	old.Forget()
+	m.trouble = nil
+	m.letGo()
+	m.process, m.dir, m.driver, m.replica = nil, nil, nil, nil
+	m.failed, m.turning, m.role = nil, false, consensus.Role{}
+	m.pausedUntil, m.hangUntil = 0, 0
 }
 
-func (m *member) ticks() {
-	m.after(m.every, m.ticks)
-	m.step(consensus.Input{Tick: true})
-}
-
-func (m *member) flushes() {
-	m.after(m.c.around(200*time.Millisecond), m.flushes)
-	m.state.flush()
-}
-
-// drops drops the head of the log, as far as no member needs it any more. A leader also keeps what
-// follows the match index that it knows of: after a lost or late message raft begins again there,
-// however far the follower has come since.
-func (m *member) drops() {
-	m.after(m.c.around(300*time.Millisecond), m.drops)
-	keep := m.state.flushed.applied.Index
-	for _, o := range m.c.members {
-		keep = min(keep, o.state.flushed.applied.Index)
+// letGo closes what the process held.
+func (m *member) letGo() {
+	if m.process != nil {
+		_ = m.process.Stop()
 	}
-	for _, p := range m.machine.Status().Progress {
-		keep = min(keep, p.Match)
-	}
-	if base := m.log.live.base.Index; keep > base {
-		upTo := base + 1 + m.c.rng.Uint64N(keep-base)
-		m.log.dropHead(upTo)
-		m.c.seen["log head dropped"]++
-		m.after(m.c.upTo(time.Millisecond), func() { m.step(consensus.Input{Compacted: upTo}) })
+	if m.dir != nil {
+		_ = m.dir.Close()
 	}
 }
 
-func (m *member) receive(b []byte) {
+// stop ends the run for m.
+func (m *member) stop() {
+	m.life++
+	m.letGo()
+	m.process, m.dir = nil, nil
+}
+
+// heal ends what is wrong with m, as far as that can be ended.
+func (m *member) heal() {
+	m.disk.SetFault(nil)
+	m.disk.SetQuota(0)
+	m.disk.CutPowerAt(0)
+	m.slowDisk, m.hangUntil = 1, 0
+	m.clock.rate = 1
+	if m.pausedUntil > m.c.now {
+		m.pausedUntil = m.c.now
+	}
+	switch {
+	case !m.up():
+		m.restartIn(m.c.upTo(m.c.plan.election()))
+	case m.failed != nil && !m.damaged, m.driver == nil && !m.damaged && m.dir.Member().ID != 0:
+		m.end(m.disk.Kill())
+		m.restartIn(m.c.upTo(m.c.plan.election()))
+	default:
+		m.trouble = nil
+	}
+}
+
+// receive takes the bytes of one message from a peer.
+func (m *member) receive(from *member, fromLife uint64, b []byte) {
+	if !m.serving() {
+		return
+	}
+	if m.greeted[from.id] != fromLife {
+		if !m.greet(from, fromLife) {
+			return
+		}
+	}
 	msg := &pb.Message{}
 	if err := proto.Unmarshal(b, msg); err != nil {
 		m.c.violated("unmarshal: %v", err)
 		return
 	}
-	m.step(consensus.Input{Receive: msg})
+	m.process.Deliver(ident.MemberID(from.id), 0, []*pb.Message{msg})
+	m.look()
 }
 
-// step carries out the effects of one input in the order in which Effects has them.
-func (m *member) step(in consensus.Input) {
-	c := m.c
-	if c.err != nil {
-		return
+// greet is the handshake that begins a stream.
+func (m *member) greet(from *member, life uint64) bool {
+	if !from.serving() || from.life != life {
+		return false // the connection is not there any more
 	}
-	fx := m.machine.Step(in)
-	if fx.Fatal != nil {
-		c.violated("member %d: %w", m.id, fx.Fatal)
-		return
+	if _, refusal := m.process.Hello(from.process.SelfHello()); refusal != nil {
+		m.c.note(m.id, "refuses", from.id)
+		m.c.violated("member %d refuses member %d: %v", m.id, from.id, refusal)
+		return false
 	}
-	if fx.Refused != nil {
-		c.violated("member %d refused an honest message: %w", m.id, fx.Refused)
+	m.greeted[from.id] = life
+	m.process.PeerChanged(peer.PeerStatus{Peer: peer.Peer{ID: ident.MemberID(from.id)}, Connected: true})
+	return true
+}
+
+// checkIdentity: what a member said of itself stays true.
+func (m *member) checkIdentity() {
+	was, now := m.known.identity, m.dir.Member()
+	m.known.identity = now
+	switch {
+	case !was.Incarnation.IsZero() && now.Incarnation != was.Incarnation:
+		m.c.violated("member %d has incarnation %s, had %s", m.id, now.Incarnation, was.Incarnation)
+	case was.ID != 0 && (now.ID != was.ID || now.Cluster != was.Cluster):
+		m.c.violated("member %d is %s of %s, was %s of %s", m.id, now.ID, now.Cluster, was.ID, was.Cluster)
+	case now.ID != 0 && uint64(now.ID) != m.id:
+		m.c.violated("member %d was born as %s", m.id, now.ID)
+	case now.BootEpoch < was.BootEpoch:
+		m.c.violated("member %d has boot epoch %d, had %d", m.id, now.BootEpoch, was.BootEpoch)
 	}
-	if fx.Reseed != nil || len(fx.Stage) > 0 {
-		c.violated("member %d: a snapshot is needed, though every log reaches back", m.id)
+	if now.ID != 0 {
+		m.c.oracle.born(m, now)
 	}
-	m.appends = append(m.appends, fx.Append...)
-	for _, msg := range fx.Send {
-		m.mayLeave(msg)
-		c.net.send(msg)
+}
+
+// checkRecovered: everything that was durable is there after a start.
+func (m *member) checkRecovered(s replica.Status) {
+	c, k := m.c, &m.known
+	if k.last.Index > s.Last && !replaces(k.inFlight, s.Last+1) {
+		c.violated("member %d opens a log that ends at %d, %s was durable", m.id, s.Last, k.last)
 	}
-	m.applies = append(m.applies, fx.Apply...)
-	for _, a := range fx.Answer {
-		c.clients.answered(m, a)
+	v := m.dir.Vote(0)
+	if v.Term < k.vote.Term || v.Term == k.vote.Term && k.vote.Vote != 0 && v.Vote != k.vote.Vote || s.Term < k.term {
+		c.violated("member %d opens with vote %+v in term %d, %+v in %d was durable", m.id, v, s.Term, k.vote, k.term)
 	}
-	if fx.Role != nil {
-		m.role = *fx.Role
-		c.note(m.id, "role", m.role.Term, uint64(m.role.Leader), uint64(m.role.State))
-		if m.role.State == raft.StateLeader {
-			c.oracle.leads(m.id, m.role.Term)
+	switch {
+	case s.Applied > k.last.Index && k.last.Index > 0 && len(k.inFlight) == 0:
+		c.violated("member %d has applied %d, its log ended at %s", m.id, s.Applied, k.last)
+	case s.Applied < s.Commit:
+		c.sometimes("opened with state behind commit")
+	}
+	if len(k.inFlight) > 0 && s.Last > k.last.Index {
+		c.sometimes("a frame survived that nobody waited for")
+	}
+	k.last = ident.EntryID{Term: s.DurableTerm, Index: s.Last}
+	k.inFlight = nil
+	m.noteVote()
+}
+
+// replaces reports whether one of frames begins to overwrite at or below index.
+func replaces(frames []*consensus.Append, index uint64) bool {
+	for _, f := range frames {
+		if len(f.Entries) > 0 && f.Entries[0].GetIndex() <= index {
+			return true
 		}
 	}
-	m.append()
-	m.apply()
+	return false
 }
 
-// mayLeave: no vote and no append response before what it rests on is durable.
+// mayLeave: no vote and no append response before what it rests on is durable; nothing at all after a
+// failure.
 func (m *member) mayLeave(msg *pb.Message) {
-	d := &m.log.durable
-	switch term := d.hs.GetTerm(); msg.GetType() {
+	k := &m.known
+	if m.failed != nil {
+		m.c.violated("member %d sends %s after it failed closed", m.id, msg.GetType())
+	}
+	switch msg.GetType() {
 	case pb.MsgVoteResp:
-		if !msg.GetReject() && (term < msg.GetTerm() || term == msg.GetTerm() && d.hs.GetVote() != msg.GetTo()) {
-			m.c.violated("member %d votes for %d in term %d, durable is %v", m.id, msg.GetTo(), msg.GetTerm(), d.hs)
-		}
-	case pb.MsgAppResp:
-		if !msg.GetReject() && (term < msg.GetTerm() || term == msg.GetTerm() && d.last() < msg.GetIndex()) {
-			m.c.violated("member %d acknowledges %d in term %d, durable is %d in %v",
-				m.id, msg.GetIndex(), msg.GetTerm(), d.last(), d.hs)
-		}
-	}
-}
-
-// append is the append worker: everything queued is one write and at most one sync.
-func (m *member) append() {
-	if len(m.writing) > 0 || len(m.appends) == 0 {
-		return
-	}
-	m.writing, m.appends = m.appends, nil
-	sync := false
-	for _, f := range m.writing {
-		m.c.oracle.appended(m, f.Entries)
-		if n := len(f.Entries); n > 0 && f.Entries[0].GetIndex() <= m.log.LastIndex() {
-			m.c.seen["log suffix replaced"]++
-		}
-		m.log.write(f)
-		sync = sync || f.Sync()
-	}
-	took := m.c.upTo(50 * time.Microsecond)
-	if sync {
-		took = 100*time.Microsecond + m.c.upTo(m.c.plan.syncMax)
-		if m.slow {
-			took *= 10
-		}
-	}
-	m.after(took, func() {
-		if sync {
-			m.log.sync(len(m.log.pending))
-		}
-		done := m.writing
-		m.c.note(m.id, "appended", uint64(len(done)), m.log.LastIndex())
-		for _, f := range done {
-			m.step(consensus.Input{Appended: f})
-		}
-		m.writing = nil
-		m.append()
-	})
-}
-
-// apply is the apply worker.
-func (m *member) apply() {
-	if m.applying || len(m.applies) == 0 {
-		return
-	}
-	runs := m.applies
-	m.applies, m.applying = nil, true
-	m.after(m.c.upTo(m.c.plan.applyMax), func() {
-		for _, run := range runs {
-			for _, e := range run.Entries {
-				s := &m.state.live
-				s.digest = foldBytes(fold(fold(s.digest, e.GetTerm()), e.GetIndex()), e.GetData())
-				s.applied = ident.EntryID{Term: e.GetTerm(), Index: e.GetIndex()}
-				m.c.oracle.applied(m, e)
+		want := datadir.Vote{Term: msg.GetTerm(), Vote: msg.GetTo()}
+		if !msg.GetReject() {
+			m.c.oracle.votes(m.id, want)
+			if v := m.dir.Vote(0); v.Term < want.Term || v.Term == want.Term && v != want {
+				m.c.violated("member %d votes for %d in term %d, durable is %+v", m.id, want.Vote, want.Term, v)
 			}
 		}
-		m.c.note(m.id, "applied", m.state.live.applied.Index, m.state.live.digest)
-		m.applying = false
-		for _, run := range runs {
-			m.step(consensus.Input{Applied: run})
+	case pb.MsgAppResp:
+		if !msg.GetReject() && (k.term < msg.GetTerm() || k.term == msg.GetTerm() && k.last.Index < msg.GetIndex()) {
+			m.c.violated("member %d acknowledges %d in term %d, durable is %s in term %d",
+				m.id, msg.GetIndex(), msg.GetTerm(), k.last, k.term)
 		}
-	})
+	}
+}
+
+// port is what a process sees of the network.
+type port struct{ m *member }
+
+func (p port) Send(_ ident.GroupID, msgs []*pb.Message) {
+	for _, msg := range msgs {
+		p.m.mayLeave(msg)
+		p.m.c.net.send(p.m, msg)
+	}
+}
+
+func (p port) SetPeers([]peer.Peer) {}
+
+// Probe is answered at once or not at all. It is called from several goroutines while the thread of the
+// simulator waits for them, so it only looks.
+func (p port) Probe(_ context.Context, addr string, req peer.ProbeRequest) (peer.ProbeReply, error) {
+	for _, o := range p.m.c.members {
+		if o.addr == addr && o.up() && o.c.now >= o.pausedUntil && p.m.c.net.open(p.m.id, o.id) && p.m.c.net.open(o.id, p.m.id) {
+			return o.process.Probe(req), nil
+		}
+	}
+	return peer.ProbeReply{}, fmt.Errorf("%s does not answer", addr)
+}
+
+func entryID(e *pb.Entry) ident.EntryID {
+	return ident.EntryID{Term: e.GetTerm(), Index: e.GetIndex()}
 }

@@ -11,7 +11,11 @@ import (
 type conditions struct {
 	drop, double float64       // chance of a message
 	delayMax     time.Duration // delays are drawn for each message, so messages overtake each other
+	stray        float64       // chance of a message to be late by minutes
 }
+
+// maxStray is how late a stray message is, at most.
+const maxStray = 3 * time.Minute
 
 type link struct{ from, to uint64 }
 
@@ -19,13 +23,20 @@ type link struct{ from, to uint64 }
 type network struct {
 	c *cluster
 	conditions
-	cut map[link]bool
+	cuts map[link]int // how many faults cut the link
 }
 
-func (n *network) send(msg *pb.Message) {
-	c, l := n.c, link{msg.GetFrom(), msg.GetTo()}
-	if l.to == 0 || l.to > uint64(len(c.members)) {
-		c.violated("message %s to member %d", msg.GetType(), l.to)
+func newNetwork(c *cluster) network {
+	return network{c: c, conditions: c.plan.network, cuts: map[link]int{}}
+}
+
+// open reports whether messages pass from one member to another.
+func (n *network) open(from, to uint64) bool { return n.cuts[link{from, to}] == 0 }
+
+func (n *network) send(from *member, msg *pb.Message) {
+	c, to := n.c, msg.GetTo()
+	if to == 0 || to > uint64(len(c.members)) || to == from.id || msg.GetFrom() != from.id {
+		c.violated("member %d sends %s from %d to %d", from.id, msg.GetType(), msg.GetFrom(), to)
 		return
 	}
 	b, err := proto.Marshal(msg)
@@ -33,43 +44,56 @@ func (n *network) send(msg *pb.Message) {
 		c.violated("marshal %s: %v", msg.GetType(), err)
 		return
 	}
-	c.note(l.from, "send", l.to, uint64(msg.GetType()), foldBytes(fnvOffset, b))
+	c.note(from.id, "send", to, uint64(msg.GetType()), foldBytes(fnvOffset, b))
 	copies := 1
 	switch {
-	case n.cut[l] || c.chance(n.drop):
-		copies = 0
-		c.seen["message dropped"]++
+	case !n.open(from.id, to) || c.chance(n.drop):
+		c.sometimes("message dropped")
+		return
 	case c.chance(n.double):
 		copies = 2
-		c.seen["message doubled"]++
+		c.sometimes("message doubled")
 	}
+	life := from.life
 	for range copies {
-		c.after(50*time.Microsecond+c.upTo(n.delayMax), func() { n.deliver(l, b) })
-	}
-}
-
-// deliver drops what crosses a link that was cut meanwhile.
-func (n *network) deliver(l link, b []byte) {
-	m := n.c.members[l.to-1]
-	if n.cut[l] || !m.up() {
-		return
-	}
-	m.receive(b)
-}
-
-// split cuts every link between one side and the other; oneWay leaves the way to the first side open.
-func (n *network) split(side map[uint64]bool, oneWay bool) {
-	n.cut = map[link]bool{}
-	for from := uint64(1); from <= uint64(len(n.c.members)); from++ {
-		for to := uint64(1); to <= uint64(len(n.c.members)); to++ {
-			if side[from] != side[to] && (!oneWay || side[from]) {
-				n.cut[link{from, to}] = true
-			}
+		delay := c.plan.tick/200 + c.upTo(n.delayMax)
+		if c.chance(n.stray) {
+			delay = c.upTo(maxStray)
+			c.sometimes("message late by minutes")
 		}
+		c.after(delay, func() { n.deliver(from, life, to, b) })
 	}
+}
+
+// deliver drops what crosses a link that was cut meanwhile. A paused process receives when it goes on.
+func (n *network) deliver(from *member, life, to uint64, b []byte) {
+	m := n.c.members[to-1]
+	switch {
+	case !n.open(from.id, to) || !m.serving():
+	case n.c.now < m.pausedUntil:
+		m.after(0, func() { m.receive(from, life, b) })
+	default:
+		m.receive(from, life, b)
+	}
+}
+
+// cut closes links for a while. Cuts of several faults add up.
+func (n *network) cut(links []link, span time.Duration) {
+	for _, l := range links {
+		n.cuts[l]++
+	}
+	n.c.after(span, func() {
+		if n.c.healed {
+			return
+		}
+		for _, l := range links {
+			n.cuts[l]--
+		}
+	})
 }
 
 func (n *network) heal() {
-	n.cut = nil
-	n.conditions = conditions{delayMax: n.c.plan.network.delayMax}
+	clear(n.cuts)
+	n.conditions = n.c.plan.network
+	n.stray = 0
 }

@@ -1,39 +1,141 @@
 package sim
 
 import (
-	"encoding/binary"
+	"bytes"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/tidaldb/tidal/daemon/apply"
+	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/state"
+	"github.com/tidaldb/tidal/testenv/simfs"
 )
+
+// firstIndex is the index at which every state begins.
+const firstIndex = 1
 
 // oracle knows what the cluster has committed itself to.
 type oracle struct {
-	c       *cluster
-	leaders map[uint64]uint64        // by term
-	entries map[ident.EntryID]uint64 // hash of everything that was ever written to a log
+	c *cluster
 
-	// chosen are the applied entries; chosen[i] is at index genesis.Index+1+i.
+	cluster ident.ClusterID // zero: not born yet
+	genesis []byte
+	members map[uint64]bool // that were born
+
+	leaders  map[uint64]uint64        // by term
+	promises map[promise]uint64       // votes
+	entries  map[ident.EntryID]uint64 // hash of everything that was ever on its way to a log
+
+	// chosen are the applied entries; chosen[i] is at index firstIndex+i, the first of them the birth.
 	chosen []choice
+	items  map[string][]version
+	ops    map[uint64]placed // by number
 
-	// places says where a write was applied.
-	places map[uint64]ident.EntryID
+	// The reference applies every chosen entry by itself, on a disk without faults.
+	store   *state.Store
+	machine *apply.Machine
 }
 
+type promise struct{ member, term uint64 }
+
 type choice struct {
-	id     ident.EntryID
-	digest uint64 // of the state that has applied it
-	op     uint64 // 0: raft's own entry
+	id    ident.EntryID
+	data  uint64 // hash of the entry
+	state uint64 // hash of the state that has applied it
+}
+
+// placed says where a write is in the log, and what became of it.
+type placed struct {
+	id      ident.EntryID
+	outcome command.Outcome
+}
+
+// version is an item from one index on, until the next version of it.
+type version struct {
+	index   uint64
+	exists  bool
+	written uint64 // index of the entry that wrote its document
+	op      uint64 // that wrote it
+	views   uint64
 }
 
 func newOracle(c *cluster) oracle {
 	return oracle{
-		c:       c,
-		leaders: map[uint64]uint64{},
-		entries: map[ident.EntryID]uint64{},
-		places:  map[uint64]ident.EntryID{},
+		c:        c,
+		members:  map[uint64]bool{},
+		leaders:  map[uint64]uint64{},
+		promises: map[promise]uint64{},
+		entries:  map[ident.EntryID]uint64{},
+		items:    map[string][]version{},
+		ops:      map[uint64]placed{},
 	}
+}
+
+// born: all members are born by one genesis record.
+func (o *oracle) born(m *member, id datadir.Member) {
+	o.members[m.id] = true
+	switch {
+	case o.cluster.IsZero():
+		o.cluster, o.genesis = id.Cluster, id.Genesis
+		if err := o.begin(); err != nil {
+			o.c.violated("reference: %w", err)
+		}
+	case o.cluster != id.Cluster || !bytes.Equal(o.genesis, id.Genesis):
+		o.c.violated("member %d was born into cluster %s, there is %s", m.id, id.Cluster, o.cluster)
+	}
+}
+
+func (o *oracle) bornAll() bool { return len(o.members) == len(o.c.members) }
+
+// begin makes the reference.
+func (o *oracle) begin() error {
+	genesis, err := membership.DecodeGenesis(o.genesis)
+	if err != nil {
+		return err
+	}
+	opts := state.Options{FS: simfs.New(), Dir: "/state", Foreground: true, CacheBytes: 1 << 20}
+	at := state.Position{Applied: ident.EntryID{Term: 1, Index: firstIndex}, Conf: genesis.ConfState()}
+	if err := state.Create(opts, at, func(b *state.Batch) error { return apply.Birth(b, genesis.Roster()) }); err != nil {
+		return err
+	}
+	if o.store, err = state.Open(opts); err != nil {
+		return err
+	}
+	if o.machine, err = apply.New(o.store); err != nil {
+		return err
+	}
+	h, err := hashState(o.store.NewView())
+	o.chosen = []choice{{id: at.Applied, state: h}}
+	return err
+}
+
+func (o *oracle) close() {
+	if o.store != nil {
+		_ = o.store.Close()
+	}
+}
+
+// hashState hashes everything that a state holds but its position, and closes the view.
+func hashState(v *state.View) (h uint64, err error) {
+	defer func() {
+		if e := v.Close(); err == nil {
+			err = e
+		}
+	}()
+	h = fnvOffset
+	it := v.Iter([]byte{1}, nil)
+	for ok := it.First(); ok; ok = it.Next() {
+		h = foldBytes(fold(h, uint64(len(it.Key()))), it.Key())
+		h = foldBytes(fold(h, uint64(len(it.Value()))), it.Value())
+	}
+	return h, it.Close()
 }
 
 // leads: at most one leader a term.
@@ -42,75 +144,151 @@ func (o *oracle) leads(member, term uint64) {
 		o.c.violated("members %d and %d lead term %d", other, member, term)
 	}
 	o.leaders[term] = member
-	o.c.seen["leader elected"]++
+	o.c.sometimes("leader elected")
+}
+
+// votes: at most one vote a member and term, for ever.
+func (o *oracle) votes(member uint64, v datadir.Vote) {
+	if v.Vote == 0 {
+		return
+	}
+	p := promise{member, v.Term}
+	if other, ok := o.promises[p]; ok && other != v.Vote {
+		o.c.violated("member %d votes for %d and for %d in term %d", member, other, v.Vote, v.Term)
+	}
+	o.promises[p] = v.Vote
 }
 
 // appended: an (index, term) names one entry.
 func (o *oracle) appended(m *member, ents []*pb.Entry) {
 	for _, e := range ents {
-		id := ident.EntryID{Term: e.GetTerm(), Index: e.GetIndex()}
-		h := foldBytes(fold(fnvOffset, uint64(e.GetType())), e.GetData())
+		id, h := entryID(e), hashEntry(e)
 		if other, ok := o.entries[id]; ok && other != h {
-			o.c.violated("member %d writes another entry %s", m.id, id)
+			o.c.violated("member %d has another entry %s", m.id, id)
 		}
 		o.entries[id] = h
 	}
 }
 
-// applied: every member applies the same entry at an index and gets the same state.
-func (o *oracle) applied(m *member, e *pb.Entry) {
-	got := choice{id: m.state.live.applied, digest: m.state.live.digest, op: opOf(e.GetData())}
-	switch i := e.GetIndex() - genesis.Index - 1; {
-	case i > uint64(len(o.chosen)):
-		o.c.violated("member %d applies %s, nobody has applied %d", m.id, got.id, e.GetIndex()-1)
-	case i < uint64(len(o.chosen)):
-		if want := o.chosen[i]; got != want {
-			o.c.violated("member %d applies %+v, another applied %+v", m.id, got, want)
-		}
-	default:
-		o.chosen = append(o.chosen, got)
-		if got.op == 0 {
+func hashEntry(e *pb.Entry) uint64 {
+	return foldBytes(fold(fnvOffset, uint64(e.GetType())), e.GetData())
+}
+
+// applies: every member applies the same entry at an index.
+func (o *oracle) applies(m *member, ents []*pb.Entry) {
+	for _, e := range ents {
+		id, h := entryID(e), hashEntry(e)
+		switch i := id.Index - firstIndex; {
+		case i > uint64(len(o.chosen)):
+			o.c.violated("member %d applies %s, nobody has applied %d", m.id, id, id.Index-1)
 			return
-		}
-		if at, ok := o.places[got.op]; ok {
-			o.c.violated("write %d is applied at %s and at %s", got.op, at, got.id)
-		}
-		o.places[got.op] = got.id
-		if o.c.clients.ops[got.op].outcome == failed {
-			o.c.violated("write %d is applied at %s, its client was told that nothing happened", got.op, got.id)
+		case i == uint64(len(o.chosen)):
+			o.choose(e)
+		case o.chosen[i].id != id || o.chosen[i].data != h:
+			o.c.violated("member %d applies %s, another applied %s there", m.id, id, o.chosen[i].id)
 		}
 	}
 }
 
-// opOf reads the number of the write from a payload.
-func opOf(data []byte) uint64 {
-	if len(data) < 8 {
-		return 0
+// choose takes the next entry of the cluster's one log.
+func (o *oracle) choose(e *pb.Entry) {
+	run := &apply.Run{Entries: []*pb.Entry{e}}
+	err := o.machine.Apply([]*apply.Run{run})
+	var h uint64
+	if err == nil {
+		h, err = hashState(o.store.NewView())
 	}
-	return binary.LittleEndian.Uint64(data)
+	if err != nil {
+		o.c.violated("reference, entry %s: %w", entryID(e), err)
+		return
+	}
+	id := entryID(e)
+	o.chosen = append(o.chosen, choice{id: id, data: hashEntry(e), state: h})
+	entry, err := command.Decode(e.GetData())
+	if err != nil || entry.Kind != command.KindWrites {
+		return
+	}
+	if entry.Writes.Len() > 1 {
+		o.c.sometimes("entry of many writes")
+	}
+	for i := 0; entry.Writes.Len() > 0; i++ {
+		records, _ := entry.Writes.Next()
+		o.write(id, records, run.Outcomes[0][i])
+	}
 }
 
-// audit goes through the ledger when all is over.
-func (o *oracle) audit() {
-	for id := uint64(1); id <= o.c.clients.last; id++ {
-		op := o.c.clients.ops[id]
-		if op.read {
-			continue
+// write takes note of one write, applied at id.
+func (o *oracle) write(id ident.EntryID, records command.Records, outcome command.Outcome) {
+	var n uint64
+	for r := 0; records.Next(); r++ {
+		refused := slices.ContainsFunc(outcome.Refused, func(x command.Refusal) bool { return x.Record == r })
+		item, v := "", version{}
+		switch records.Kind() {
+		case command.RecordSignal:
+			s := records.Signal()
+			n = numberIn(s.User)
+			item, v = s.Item, o.at(s.Item, id.Index)
+			v.views++
+		case command.RecordItem:
+			x := records.Item()
+			n = numberIn(string(x.Attrs))
+			item, v = x.ID, o.at(x.ID, id.Index)
+			v.exists, v.written, v.op = true, id.Index, n
 		}
-		at, applied := o.places[id]
-		switch {
-		case op.outcome == acked && at != op.id:
-			o.c.violated("write %d was acknowledged at %s and is applied at %s", id, op.id, at)
-		case op.outcome == failed && applied:
-			o.c.violated("write %d failed and is applied at %s", id, at)
-		case op.outcome == waiting:
-			o.c.violated("write %d has no outcome", id)
-		case op.outcome == ackedOne && !applied:
-			o.c.seen["write acknowledged by the leader was lost"]++
-		case op.outcome == unknown && applied:
-			o.c.seen["unknown write is in"]++
-		case op.outcome == unknown:
-			o.c.seen["unknown write is not in"]++
+		if !refused {
+			v.index = id.Index
+			item = strings.Clone(item)
+			o.items[item] = append(o.items[item], v)
 		}
 	}
+	if was, ok := o.ops[n]; ok {
+		o.c.violated("write %d is applied at %s and at %s", n, was.id, id)
+	}
+	o.ops[n] = placed{id, outcome}
+	if op := o.c.clients.ops[n]; op == nil || op.outcome == failed {
+		o.c.violated("write %d is applied at %s, its client was told that nothing happened", n, id)
+	}
+}
+
+// numberIn returns the number of the write in a user or in attributes.
+func numberIn(s string) (n uint64) {
+	for _, c := range s {
+		if c >= '0' && c <= '9' {
+			n = 10*n + uint64(c-'0')
+		}
+	}
+	return n
+}
+
+// at returns an item as of index.
+func (o *oracle) at(item string, index uint64) version {
+	all := o.items[item]
+	i := sort.Search(len(all), func(i int) bool { return all[i].index > index })
+	if i == 0 {
+		return version{}
+	}
+	return all[i-1]
+}
+
+// stands: the state of a member is what the reference was at the same index.
+func (o *oracle) stands(m *member) {
+	i := m.applied.Index - firstIndex
+	if m.applied.Index < firstIndex || i >= uint64(len(o.chosen)) || o.chosen[i].id != m.applied {
+		o.c.violated("member %d stands at %s, which was never applied", m.id, m.applied)
+		return
+	}
+	h, err := hashState(m.replica.View())
+	switch {
+	case err != nil && (m.damaged || m.trouble != nil):
+		o.c.sometimes("state cannot be read for a fault")
+	case err != nil:
+		o.c.violated("member %d: read state: %w", m.id, err)
+	case h != o.chosen[i].state:
+		o.c.violated("member %d has another state at %s", m.id, m.applied)
+	}
+}
+
+// String is for messages.
+func (v version) String() string {
+	return fmt.Sprintf("exists %t, version %d by write %d, %d views", v.exists, v.written, v.op, v.views)
 }

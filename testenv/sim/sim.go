@@ -9,69 +9,117 @@ import (
 	"go.etcd.io/raft/v3"
 
 	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/replica"
 )
 
 const (
-	tick          = 10 * time.Millisecond
 	electionTicks = 10
 
-	// faultTime is the length of the first phase.
-	faultTime = 4 * time.Second
-
-	// electLimit is how long the healed cluster may be without a leader that everybody follows: five
-	// election timeouts, which raft draws from [electionTicks, 2*electionTicks) ticks. agreeLimit is
-	// how long it then may take until all members are equal.
-	electLimit = 5 * 2 * electionTicks * tick
-	agreeLimit = 2 * time.Second
+	// electLimit is how many election timeouts the healed cluster may be without a leader that everybody
+	// follows. raft draws a timeout from [electionTicks, 2*electionTicks) ticks, so this is five of the
+	// longest. agreeLimit is how many it then may take until all members are equal.
+	electLimit = 5 * 2
+	agreeLimit = 20
 )
 
 // Result is what a run came to.
 type Result struct {
 	Seed      uint64
+	Members   int
 	Hash      uint64         // of everything that happened, in order
+	Events    uint64         // in that hash
 	Simulated time.Duration  // virtual time that passed
 	Seen      map[string]int // how often something worth reaching was reached
+	Faults    map[string]int // by kind
 
 	// Err is nil, or the first violation with the newest events before it.
 	Err error
 }
 
-// plan is what a seed draws before it starts.
-type plan struct {
-	members  int
-	limits   consensus.Limits
-	network  conditions
-	syncMax  time.Duration // latency of a sync, at most
-	applyMax time.Duration
-	opEvery  time.Duration // mean distance of clients' operations
-	faults   time.Duration // mean distance of faults
+// Options varies a run. The zero Options is what CI plays.
+type Options struct {
+	// Skip leaves out the faults with these numbers, which are drawn as ever: for shrinking.
+	Skip map[int]bool
+	// Each is called with the hash after every event; nil: not.
+	Each func(event uint64, hash uint64)
 }
 
+// plan is what a seed draws before it starts.
+type plan struct {
+	members      int
+	tick         time.Duration
+	heartbeat    int // ticks
+	limits       replica.Limits
+	segment      int64 // bytes
+	firstSegment int64
+	network      conditions
+	syncMax      time.Duration // latency of a sync, at most
+	applyMax     time.Duration
+	flushEvery   time.Duration
+	opEvery      time.Duration // mean distance of one session's operations
+	faultEvery   time.Duration // mean distance of faults
+	phase        time.Duration // of faults
+	items        int
+	sessions     int
+	mayDamage    int // members whose only copies may be damaged for good; the others keep a good one
+	mustHalt     bool
+	kinds        []kind // of faults, one entry a unit of weight
+}
+
+// election is the shortest time in which a leader is missed.
+func (p *plan) election() time.Duration { return electionTicks * p.tick }
+
 func drawPlan(rng *rand.Rand) plan {
-	sizes := []int{1, 2, 2, 3, 3, 3, 4, 4, 5, 5}
-	return plan{
-		members: sizes[rng.IntN(len(sizes))],
-		limits: consensus.Limits{
+	sizes := []int{1, 2, 2, 3, 3, 3, 3, 4, 4, 5, 5, 6, 7}
+	p := plan{members: sizes[rng.IntN(len(sizes))]}
+	p.tick = []time.Duration{50, 100, 100, 200}[rng.IntN(4)] * time.Millisecond
+	p.heartbeat = 1 + rng.IntN(2)
+	e := p.election()
+	p.limits = replica.Limits{
+		QueueBytes:      1 << (13 + rng.IntN(8)),
+		EntryBytes:      1 << (12 + rng.IntN(8)),
+		InflightBatches: 1 + rng.IntN(4),
+		Consensus: consensus.Limits{
 			TailBytes:        1 << (10 + rng.IntN(8)),
 			MessageBytes:     1 << (9 + rng.IntN(8)),
 			InflightMessages: 1 + rng.IntN(32),
-			UncommittedBytes: 1 << (11 + rng.IntN(8)),
+			UncommittedBytes: 1 << (13 + rng.IntN(8)),
 			ApplyBytes:       1 << (9 + rng.IntN(8)),
 		},
-		network: conditions{
-			drop:     float64(rng.IntN(4)) / 100,
-			double:   float64(rng.IntN(4)) / 100,
-			delayMax: time.Duration(1+rng.IntN(5)) * time.Millisecond,
-		},
-		syncMax:  time.Duration(1+rng.IntN(8)) * time.Millisecond,
-		applyMax: time.Duration(1+rng.IntN(3)) * time.Millisecond,
-		opEvery:  time.Duration(2+rng.IntN(8)) * time.Millisecond,
-		faults:   time.Duration(60+rng.IntN(300)) * time.Millisecond,
 	}
+	p.firstSegment = 1 << (12 + rng.IntN(3))
+	p.segment = p.firstSegment << rng.IntN(4)
+	p.network = conditions{
+		drop:     float64(rng.IntN(4)) / 100,
+		double:   float64(rng.IntN(4)) / 100,
+		delayMax: e/200 + time.Duration(rng.Int64N(int64(e/20))),
+	}
+	p.syncMax = e/100 + time.Duration(rng.Int64N(int64(e/10)))
+	p.applyMax = e/500 + time.Duration(rng.Int64N(int64(e/50)))
+	p.flushEvery = e * time.Duration(1+rng.IntN(10))
+	p.opEvery = e/10 + time.Duration(rng.Int64N(int64(e/2)))
+	p.faultEvery = e/2 + time.Duration(rng.Int64N(int64(3*e)))
+	p.phase = 70*e + time.Duration(rng.Int64N(int64(80*e)))
+	p.items = 1 + rng.IntN(20)
+	p.sessions = 1 + rng.IntN(5)
+	p.mayDamage = (p.members - 1) / 2
+	if p.mustHalt = rng.IntN(25) == 0; p.mustHalt {
+		p.mayDamage = p.members - 1
+	}
+	for k := range kinds {
+		if rng.IntN(4) > 0 { // a quarter of the kinds is off in every run
+			for range kinds[k].weight {
+				p.kinds = append(p.kinds, kind(k))
+			}
+		}
+	}
+	return p
 }
 
 // cluster is one run.
 type cluster struct {
+	opts    Options
 	plan    plan
 	rng     *rand.Rand
 	now     time.Duration
@@ -79,28 +127,41 @@ type cluster struct {
 	agenda  agenda
 	trace   trace
 	seen    map[string]int
+	faults  map[string]int
+	faultNo int
 	err     error
 
-	members []*member // member i has id i+1
-	net     network
-	clients clients
-	oracle  oracle
-	healed  bool
-	done    bool
+	declared []membership.Declared
+	members  []*member // member i has id i+1
+	net      network
+	clients  clients
+	oracle   oracle
+	healed   bool
+	done     bool
 }
 
 // Run plays the whole of one seed.
-func Run(seed uint64) Result {
-	c := newCluster(seed)
+func Run(seed uint64, opts Options) Result {
+	c := newCluster(seed, opts)
 	for c.err == nil && !c.done {
 		e := heap.Pop(&c.agenda).(event)
 		c.now = e.at
 		e.do()
+		if opts.Each != nil {
+			opts.Each(c.trace.count, c.trace.hash)
+		}
+	}
+	if c.err == nil {
+		c.audit()
 	}
 	for _, m := range c.members {
-		c.seen["entry read below the ring"] += m.log.reads
+		m.stop()
 	}
-	r := Result{Seed: seed, Hash: c.trace.hash, Simulated: c.now, Seen: c.seen}
+	c.oracle.close()
+	r := Result{
+		Seed: seed, Members: c.plan.members, Hash: c.trace.hash, Events: c.trace.count,
+		Simulated: c.now, Seen: c.seen, Faults: c.faults,
+	}
 	if c.err != nil {
 		r.Err = fmt.Errorf("seed %d, %d members, at %s: %w\nnewest events:\n%s",
 			seed, c.plan.members, c.now, c.err, c.trace.String())
@@ -108,21 +169,23 @@ func Run(seed uint64) Result {
 	return r
 }
 
-func newCluster(seed uint64) *cluster {
+func newCluster(seed uint64, opts Options) *cluster {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	c := &cluster{plan: drawPlan(rng), rng: rng, seen: map[string]int{}}
+	c := &cluster{opts: opts, plan: drawPlan(rng), rng: rng, seen: map[string]int{}, faults: map[string]int{}}
 	c.oracle = newOracle(c)
-	c.net = network{c: c, conditions: c.plan.network}
-	c.clients = clients{c: c, ops: map[uint64]*op{}}
+	c.net = newNetwork(c)
 	for i := range c.plan.members {
-		c.members = append(c.members, newMember(c, uint64(i+1)))
+		name := fmt.Sprintf("m%d", i+1)
+		c.declared = append(c.declared, membership.Declared{Name: name, GRPCAddr: name + ":1", HTTPAddr: name + ":2"})
 	}
-	for _, m := range c.members {
-		m.start()
+	for i := range c.plan.members {
+		m := newMember(c, uint64(i+1))
+		c.members = append(c.members, m)
+		c.after(c.upTo(c.plan.election()), m.boot)
 	}
-	c.clients.run()
-	c.after(c.around(c.plan.faults), c.fault)
-	c.after(faultTime, c.heal)
+	c.clients = newClients(c)
+	c.after(c.around(c.plan.faultEvery), c.fault)
+	c.after(c.plan.phase, c.heal)
 	return c
 }
 
@@ -145,6 +208,9 @@ func (c *cluster) note(member uint64, what string, n ...uint64) {
 	c.trace.add(l)
 }
 
+// sometimes counts that something worth reaching was reached; see markers.go.
+func (c *cluster) sometimes(what string) { c.seen[what]++ }
+
 // violated ends the run. The first violation counts.
 func (c *cluster) violated(format string, v ...any) {
 	if c.err == nil {
@@ -156,11 +222,22 @@ func (c *cluster) violated(format string, v ...any) {
 func (c *cluster) leader() *member {
 	var leader *member
 	for _, m := range c.members {
-		if m.up() && m.role.State == raft.StateLeader && (leader == nil || m.role.Term > leader.role.Term) {
+		if m.serving() && m.role.State == raft.StateLeader && (leader == nil || m.role.Term > leader.role.Term) {
 			leader = m
 		}
 	}
 	return leader
+}
+
+// core are the members that must come to an agreement once the faults are over.
+func (c *cluster) core() []*member {
+	var core []*member
+	for _, m := range c.members {
+		if !m.damaged {
+			core = append(core, m)
+		}
+	}
+	return core
 }
 
 // heal ends the faults and begins the second phase.
@@ -169,59 +246,52 @@ func (c *cluster) heal() {
 	c.healed = true
 	c.net.heal()
 	for _, m := range c.members {
-		m.slow = false
-		if !m.up() {
-			m.start()
-		}
+		m.heal()
 	}
-	c.awaitLeader(c.now + electLimit)
+	if c.plan.mustHalt && 2*len(c.core()) <= len(c.members) {
+		// Too much is lost. What is left must stay silent, or be right.
+		c.sometimes("majority damaged")
+		c.after(electLimit*c.plan.election(), func() { c.done = true })
+		return
+	}
+	// A member that is only starting needs its time to read its disk.
+	c.awaitLeader(c.now + electLimit*c.plan.election() + bootLimit(&c.plan))
 }
+
+// bootLimit is how long the start of a process may take.
+func bootLimit(p *plan) time.Duration { return 2 * p.election() }
 
 // awaitLeader: after the faults there is a leader in time, and everybody follows it.
 func (c *cluster) awaitLeader(until time.Duration) {
 	leader := c.leader()
-	for _, m := range c.members {
-		if leader == nil || m.role.Term != leader.role.Term || uint64(m.role.Leader) != leader.id {
+	for _, m := range c.core() {
+		if leader == nil || !m.serving() || m.role.Term != leader.role.Term || uint64(m.role.Leader) != leader.id {
 			if c.now >= until {
-				c.violated("no leader %s after the faults ended", electLimit)
+				c.violated("no leader that all of %d members follow, %d election timeouts after the faults ended", len(c.core()), electLimit)
 			}
-			c.after(tick/2, func() { c.awaitLeader(until) })
+			c.after(c.plan.tick/2, func() { c.awaitLeader(until) })
 			return
 		}
 	}
 	c.note(leader.id, "settled", leader.role.Term)
-	var reads []*op
-	for _, m := range c.members {
-		reads = append(reads, c.clients.read(m))
-	}
-	c.awaitAgreement(c.now+agreeLimit, c.clients.write(leader, consensus.AckQuorum), reads)
+	c.clients.last(leader)
+	c.awaitAgreement(c.now + agreeLimit*c.plan.election())
 }
 
 // awaitAgreement: a write through the new leader is acknowledged, every member serves a linearizable
 // read, and all members become equal.
-func (c *cluster) awaitAgreement(until time.Duration, last *op, reads []*op) {
-	for _, r := range reads {
-		if r.outcome == unknown {
-			c.violated("read %d at member %d is not answered, though nothing is wrong", r.n, r.member.id)
-			return
-		}
-	}
-	equal := last.outcome == acked
-	for _, m := range c.members {
-		equal = equal && m.state.live.digest == c.members[0].state.live.digest &&
-			m.state.live.applied == c.members[0].state.live.applied && m.state.live.applied.Index >= last.id.Index
+func (c *cluster) awaitAgreement(until time.Duration) {
+	core := c.core()
+	equal := true
+	for _, m := range core {
+		equal = equal && m.serving() && m.applied == core[0].applied && m.applied.Index >= c.clients.newest
 	}
 	switch {
-	case equal && c.clients.waiting() == 0:
+	case c.clients.finished() && equal:
 		c.done = true
-		c.oracle.audit()
 	case c.now < until:
-		// The leader may have been busy (uncommitted bytes at their bound) or replaced: try again.
-		if leader := c.leader(); leader != nil && (last.outcome == failed || last.outcome == unknown) {
-			last = c.clients.write(leader, consensus.AckQuorum)
-		}
-		c.after(tick/2, func() { c.awaitAgreement(until, last, reads) })
+		c.after(c.plan.tick, func() { c.awaitAgreement(until) })
 	default:
-		c.violated("members differ %s after the faults ended", agreeLimit)
+		c.violated("%d election timeouts after a leader was found: %s; members equal: %t", agreeLimit, c.clients.unfinished(), equal)
 	}
 }

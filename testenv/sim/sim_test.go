@@ -6,38 +6,41 @@ import (
 	"slices"
 	"testing"
 	"testing/cryptotest"
+	"time"
 )
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "play this one seed")
-	seedsFlag = flag.Uint64("seeds", 200, "play this many seeds")
+	seedsFlag = flag.Uint64("seeds", 12, "play this many seeds")
+	firstFlag = flag.Uint64("first", 1, "the first of them")
 )
 
 // play runs a seed with raft's jitter drawn from it.
-func play(t *testing.T, seed uint64) Result {
+func play(t *testing.T, seed uint64, opts Options) Result {
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, seed)
-	return Run(seed)
+	return Run(seed, opts)
 }
 
-// Every seed keeps every promise, and the same seed is the same run. A failure is played again with
-// "go test ./testenv/sim -run Seeds -seed N".
-func TestRun_Seeds(t *testing.T) {
-	first, n := uint64(1), *seedsFlag
-	switch {
-	case *seedFlag != 0:
+// Every seed keeps every promise. A failure is played again with
+// "go test ./testenv/sim -run Sim -seed N".
+func TestSim_Seeds(t *testing.T) {
+	first, n := *firstFlag, *seedsFlag
+	if *seedFlag != 0 {
 		first, n = *seedFlag, 1
-	case testing.Short():
-		n = 20
 	}
 	seen := map[string]int{}
+	var simulated time.Duration
+	faults, began := 0, time.Now()
 	for seed := first; seed < first+n; seed++ {
-		r := play(t, seed)
+		r := play(t, seed, Options{})
 		if r.Err != nil {
-			t.Fatal(r.Err)
+			t.Error(r.Err)
+			return
 		}
-		if again := play(t, seed); again.Hash != r.Hash {
-			t.Fatalf("seed %d: hash %016x, then %016x", seed, r.Hash, again.Hash)
+		simulated += r.Simulated
+		for _, times := range r.Faults {
+			faults += times
 		}
 		for what, times := range r.Seen {
 			seen[what] += times
@@ -46,21 +49,26 @@ func TestRun_Seeds(t *testing.T) {
 	for _, what := range slices.Sorted(maps.Keys(seen)) {
 		t.Logf("%8d %s", seen[what], what)
 	}
-	if n < 200 {
-		return // too few to reach everything
-	}
-	for _, what := range sometimes {
-		if seen[what] == 0 {
-			t.Errorf("%d seeds never reached: %s", n, what)
+	t.Logf("%d seeds, %.0f simulated s in %s, %d faults", n, simulated.Seconds(), time.Since(began), faults)
+}
+
+// The same seed is the same run, event by event.
+func TestSim_Repeats(t *testing.T) {
+	for seed := *firstFlag; seed < *firstFlag+*repeatFlag; seed++ {
+		var hashes []uint64
+		first := play(t, seed, Options{Each: func(_, hash uint64) { hashes = append(hashes, hash) }})
+		i := 0
+		var differ int
+		again := play(t, seed, Options{Each: func(_, hash uint64) {
+			if differ == 0 && (i >= len(hashes) || hashes[i] != hash) {
+				differ = i + 1
+			}
+			i++
+		}})
+		if differ > 0 || first.Hash != again.Hash {
+			t.Errorf("seed %d: hash %016x, then %016x; the first event that differs is %d of %d", seed, first.Hash, again.Hash, differ, len(hashes))
 		}
 	}
 }
 
-// sometimes is what the default seeds must reach, or they prove less than they say.
-var sometimes = []string{
-	"crash", "crash with unsynced frames", "power loss of all", "split", "one-way split", "transfer",
-	"message dropped", "message doubled", "log head dropped", "log suffix replaced", "entry read below the ring",
-	"opened with state ahead of commit", "opened with state behind commit",
-	"dropped", "lost", "not leader", "unknown write is in", "unknown write is not in",
-	"write acknowledged", "write acknowledged by the leader", "write acknowledged by the leader was lost", "read",
-}
+var repeatFlag = flag.Uint64("repeat", 4, "play this many seeds twice")
