@@ -7,6 +7,8 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/tidaldb/tidal/daemon/datadir"
@@ -250,4 +252,40 @@ func refusedByName(err error) bool {
 	_, failed := errors.AsType[*replica.FailedError](err)
 	_, closed := errors.AsType[*member.QuarantinedError](err)
 	return failed || closed
+}
+
+// A disk that is full from some call on, and stays full over the next start, takes nothing with it:
+// once there is room the member starts and has what it acknowledged. (That the member knows how full
+// its disk is, and stops before that, is not relied on here.)
+func TestMember_DiskFull(t *testing.T) {
+	t.Parallel()
+	sound, runs, refused := 0, 0, 0
+	for from := 1; ; from += (stride + 5) / 6 {
+		fs, k := simfs.New(), &told{fates: map[string]fate{}}
+		var calls atomic.Int64
+		fs.SetFault(func(op simfs.Op) simfs.Fault {
+			switch op.Kind {
+			case simfs.OpCreate, simfs.OpMkdir, simfs.OpWrite, simfs.OpLink:
+				if calls.Add(1) >= int64(from) {
+					return simfs.Fault{Err: syscall.ENOSPC, Short: 1}
+				}
+			}
+			return simfs.Fault{}
+		})
+		_ = liveAlone(fs, k)
+		if calls.Load() < int64(from) {
+			break
+		}
+		runs++
+		if err := k.clone().boot(fs); err != nil {
+			refused++
+		}
+		fs.SetFault(nil)
+		if err := k.clone().boot(fs); err != nil {
+			t.Errorf("full from call %d on, then not: %v", from, err)
+			continue
+		}
+		sound++
+	}
+	report(t, "a cluster of one on a full disk: %d of %d survived, %d starts refused meanwhile", sound, runs, refused)
 }
