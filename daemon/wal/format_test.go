@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"hash/crc32"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/tidaldb/tidal/daemon/durable"
 	"github.com/tidaldb/tidal/daemon/ident"
 )
 
@@ -167,5 +169,31 @@ func FuzzScan(f *testing.F) {
 			t.Fatalf("%d entries, recovered %+v", n, r)
 		}
 		mustClose(t, l)
+	})
+}
+
+// Whatever the file that names the head holds: a segment, or a refusal; never a log from the start.
+func FuzzReadHead(f *testing.F) {
+	f.Add(head(1))
+	f.Add(head(1 << 40))
+	f.Add([]byte{})
+	f.Add(headFormat.Encode(nil))
+	f.Add(headFormat.Encode(make([]byte, 9)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fs := vfs.NewMem()
+		if err := durable.WriteFile(fs, headName, b); err != nil {
+			t.Fatal(err)
+		}
+		id, err := readHead(fs, "")
+		if err != nil {
+			_, corrupt := errors.AsType[*CorruptError](err)
+			if _, newer := errors.AsType[*VersionError](err); !corrupt && !newer {
+				t.Errorf("refused with %v", err)
+			}
+			return
+		}
+		if !bytes.Equal(b, head(id)) {
+			t.Errorf("%x was read as segment %d", b, id)
+		}
 	})
 }
