@@ -106,7 +106,7 @@ type Call struct {
 
 // Write begins what Replica.Write does. An error says that nothing happened.
 func (d *Driver) Write(data []byte) (*Call, error) {
-	w, err := d.r.admit(data)
+	w, err := d.r.admit(data, consensus.AckQuorum)
 	if err != nil {
 		return nil, err
 	}

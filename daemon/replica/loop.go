@@ -296,7 +296,7 @@ func (r *Replica) proposeBatches() {
 		r.metrics.batchWrites.Observe(float64(len(b.writes)))
 		r.metrics.batchBytes.Observe(float64(len(payload)))
 		l.inflight++
-		r.propose(b, &consensus.Proposal{Data: payload})
+		r.propose(b, &consensus.Proposal{Data: payload, Ack: b.writes[0].ack})
 	}
 }
 
@@ -341,6 +341,10 @@ func (r *Replica) answer(a consensus.Answer) {
 		b.settle(r.answerErr(a.Err))
 	case b.change:
 		b.writes[0].settle(Result{ID: a.ID, Replicated: a.Replicated}, l.applying.refused(a.ID))
+	case b.writes[0].ack == consensus.AckLeader && l.applying == nil: // durable here, and not applied
+		for _, w := range b.writes {
+			w.settle(Result{ID: a.ID, Ack: consensus.AckLeader}, nil)
+		}
 	default:
 		outcomes := l.applying.outcomes(a.ID.Index)
 		if len(outcomes) != len(b.writes) {

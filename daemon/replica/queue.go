@@ -3,6 +3,8 @@ package replica
 import (
 	"sync"
 	"time"
+
+	"github.com/tidaldb/tidal/daemon/consensus"
 )
 
 const (
@@ -20,6 +22,7 @@ const (
 // Between these the queue owns it, then the loop. A caller that leaves earlier forgets it.
 type write struct {
 	data []byte
+	ack  consensus.Ack
 
 	// done has capacity 1: exactly one answer is sent, and sending never blocks. result and err are
 	// written before and read after.
@@ -88,13 +91,13 @@ func (q *queue) abandon(w *write) bool {
 	return true
 }
 
-// take appends to into the oldest writes whose data together has at most maxBytes, plus perWrite for
-// each; at least one if there is any.
+// take appends to into, which is empty, the oldest writes that wait for the same and whose data
+// together has at most maxBytes, plus perWrite for each; at least one if there is any.
 func (q *queue) take(into []*write, maxBytes, perWrite int) []*write {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for w := q.mu.head; w != nil; w = q.mu.head {
-		if maxBytes -= len(w.data) + perWrite; maxBytes < 0 && len(into) > 0 {
+		if maxBytes -= len(w.data) + perWrite; len(into) > 0 && (maxBytes < 0 || w.ack != into[0].ack) {
 			break
 		}
 		q.removeLocked(w)

@@ -9,13 +9,17 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/consensus"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/membership"
 )
 
-// Result is what is known of a write that was applied here.
+// Result is what is known of a write.
 type Result struct {
-	ID      ident.EntryID
+	ID ident.EntryID
+	// Ack is what was reached, at least what was asked for. With AckLeader nothing else is known yet:
+	// Outcome is zero, and the write may still be lost with this member.
+	Ack     consensus.Ack
 	Outcome command.Outcome
 
 	// Replicated are the other members whose durable log is known to cover the write, sorted. Shared
@@ -33,10 +37,51 @@ func (r *Replica) Write(ctx context.Context, data []byte) (Result, error) {
 	if ctx.Err() != nil {
 		return Result{}, &NotProposedError{Cause: context.Cause(ctx)}
 	}
-	w, err := r.admit(data)
+	w, err := r.admit(data, consensus.AckQuorum)
 	if err != nil {
 		return Result{}, err
 	}
+	return r.await(ctx, w)
+}
+
+// Begin is the first half of a Write that is answered as ack says: writes that were begun one after
+// the other are put into the log in this order. wait is the other half, to be called once or never;
+// an error of Begin says that nothing happened.
+func (r *Replica) Begin(data []byte, ack consensus.Ack) (wait func(context.Context) (Result, error), err error) {
+	w, err := r.admit(data, ack)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (Result, error) { return r.await(ctx, w) }, nil
+}
+
+// admit queues data, or says why nothing happened.
+func (r *Replica) admit(data []byte, ack consensus.Ack) (*write, error) {
+	if limit := r.opts.Limits.EntryBytes - entryOverhead; len(data) > limit {
+		return nil, &TooLargeError{Bytes: len(data), Limit: limit}
+	}
+	// An entry that cannot be applied would stop every member for good: this is the last door.
+	if err := command.CheckWrite(data); err != nil {
+		return nil, fmt.Errorf("write: %w", err)
+	}
+	if err := cmp.Or(r.leads(), r.full()); err != nil {
+		return nil, err
+	}
+	w := r.writes.Get().(*write)
+	w.data, w.ack = data, ack
+	wake, err := r.queue.admit(w)
+	if err != nil {
+		r.recycle(w)
+		return nil, err
+	}
+	if wake {
+		poke(r.wake)
+	}
+	return w, nil
+}
+
+// await returns what became of w, which was admitted.
+func (r *Replica) await(ctx context.Context, w *write) (Result, error) {
 	select {
 	case <-w.done:
 	case <-ctx.Done():
@@ -55,31 +100,6 @@ func (r *Replica) Write(ctx context.Context, data []byte) (Result, error) {
 	return res, err
 }
 
-// admit queues data, or says why nothing happened.
-func (r *Replica) admit(data []byte) (*write, error) {
-	if limit := r.opts.Limits.EntryBytes - entryOverhead; len(data) > limit {
-		return nil, &TooLargeError{Bytes: len(data), Limit: limit}
-	}
-	// An entry that cannot be applied would stop every member for good: this is the last door.
-	if err := command.CheckWrite(data); err != nil {
-		return nil, fmt.Errorf("write: %w", err)
-	}
-	if err := cmp.Or(r.leads(), r.full()); err != nil {
-		return nil, err
-	}
-	w := r.writes.Get().(*write)
-	w.data = data
-	wake, err := r.queue.admit(w)
-	if err != nil {
-		r.recycle(w)
-		return nil, err
-	}
-	if wake {
-		poke(r.wake)
-	}
-	return w, nil
-}
-
 // leads returns nil if this replica takes writes as far as it knows; the loop has the last word.
 func (r *Replica) leads() error {
 	if f := r.failed.Load(); f != nil {
@@ -92,7 +112,7 @@ func (r *Replica) leads() error {
 }
 
 func (r *Replica) recycle(w *write) {
-	w.data, w.result, w.err = nil, Result{}, nil
+	w.data, w.ack, w.result, w.err = nil, consensus.AckQuorum, Result{}, nil
 	r.writes.Put(w)
 }
 
