@@ -171,7 +171,7 @@ func (d *Daemon) makeSurface() (err error) {
 		d.ops.Close()
 		return nil
 	})
-	h := httpd.Options{Ops: d.ops, Client: d.client, PeerKey: d.peerToken(), Logger: d.log, Metrics: d.registry}
+	h := httpd.Options{Ops: d.ops, Client: d.client, PeerKey: d.peerToken(), Ack: c.Replication.Ack, Logger: d.log, Metrics: d.registry}
 	if d.apiKeys != nil {
 		h.Authorize = d.apiKeys.Allows
 	}

@@ -22,6 +22,15 @@ const (
 	CodeWrongCluster       Code = "wrong_cluster"
 	CodeUnauthorized       Code = "unauthorized"
 	CodeNotFound           Code = "not_found"
+	CodeUnknownCollection  Code = "unknown_collection"
+	CodeUnknownSignal      Code = "unknown_signal"
+	CodeAttributeMismatch  Code = "attribute_mismatch"
+	CodeDimensionMismatch  Code = "dimension_mismatch"
+	CodeSchemaInUse        Code = "schema_in_use"
+	CodeTooManyCollections Code = "too_many_collections"
+	CodeKeyMismatch        Code = "idempotency_mismatch"
+	CodeTooManyKeys        Code = "too_many_keys"
+	CodeIdle               Code = "idle"
 	CodeNoRoute            Code = "no_route"
 	CodeMethodNotAllowed   Code = "method_not_allowed"
 	CodeCompacted          Code = "compacted"
@@ -57,6 +66,15 @@ func Codes() []CodeSpec {
 		{CodeWrongCluster, http.StatusConflict, 6, "The request is meant for another cluster", false, EffectNone},
 		{CodeUnauthorized, http.StatusUnauthorized, 4, "The key is missing or wrong", false, EffectNone},
 		{CodeNotFound, http.StatusNotFound, 5, "There is no such thing", false, EffectNone},
+		{CodeUnknownCollection, http.StatusNotFound, 5, "There is no such collection", false, EffectNone},
+		{CodeUnknownSignal, http.StatusBadRequest, 64, "The collection has no such signal", false, EffectNone},
+		{CodeAttributeMismatch, http.StatusBadRequest, 64, "An attribute is not of its declared type", false, EffectNone},
+		{CodeDimensionMismatch, http.StatusBadRequest, 64, "The collection has embeddings of another dimension", false, EffectNone},
+		{CodeSchemaInUse, http.StatusConflict, 6, "The data of the collection rests on what would change", false, EffectNone},
+		{CodeTooManyCollections, http.StatusConflict, 6, "There are as many collections as there can be", false, EffectNone},
+		{CodeKeyMismatch, http.StatusUnprocessableEntity, 6, "The idempotency key belongs to another request", false, EffectNone},
+		{CodeTooManyKeys, http.StatusTooManyRequests, 1, "No more idempotency keys can be kept", true, EffectNone},
+		{CodeIdle, http.StatusRequestTimeout, 124, "The stream was idle for too long", true, EffectNone},
 		{CodeNoRoute, http.StatusNotFound, 5, "There is no such route", false, EffectNone},
 		{CodeMethodNotAllowed, http.StatusMethodNotAllowed, 64, "The route has no such method", false, EffectNone},
 		{CodeCompacted, http.StatusGone, 5, "What was asked for is not kept any more", false, EffectNone},

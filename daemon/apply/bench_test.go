@@ -34,7 +34,7 @@ func benchApply(b *testing.B, n int, draw func() uint64) {
 	next := func() *Run {
 		encoded := make([][]byte, n)
 		for i := range encoded {
-			encoded[i] = command.EncodeSignal(view(fmt.Sprintf("item-%07d", draw())))
+			encoded[i] = command.EncodeWrite(command.Write{Records: []command.Record{view(fmt.Sprintf("item-%07d", draw()))}})
 		}
 		return &Run{Entries: []*pb.Entry{g.next(command.EncodeWrites(stamp, encoded))}}
 	}

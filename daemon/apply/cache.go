@@ -23,10 +23,18 @@ type cachedRow struct {
 	rank   entity.Bucket
 	ranked bool
 
-	// dirty says that the row was changed since the last commit, item what its item is to become;
-	// nil: it was not written. Invariant: dirty if item is set.
-	dirty bool
-	item  *entity.Item
+	// stored says that the store has the row's pair.
+	stored bool
+
+	// dirty says that the row, or what goes with it, was changed since the last commit. item and
+	// embedding are what those of the item are to become; nil: they were not written. cleared: the
+	// item was deleted, and what was not written since goes.
+	//
+	// Invariant: dirty if one of the others is set.
+	dirty     bool
+	cleared   bool
+	item      *entity.Item
+	embedding *entity.Embedding
 
 	bytes      int // as counted in rowCache.bytes
 	prev, next *cachedRow

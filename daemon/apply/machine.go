@@ -53,6 +53,11 @@ type Machine struct {
 	pos         state.Position
 	collections map[string]*entity.Collection // by name
 	roster      uint64                        // version; 0 where the group has none
+	receipts    entity.Receipts
+
+	// MaxKeys and MaxCollections bound what there may be. They are part of what makes every member
+	// arrive at the same state: only tests of what is refused at the bound change them.
+	MaxKeys, MaxCollections int
 
 	// failed is the first error; every later call returns it. The cache may then hold what was not
 	// committed.
@@ -66,11 +71,16 @@ func New(store *state.Store) (*Machine, error) {
 		rows:        newRowCache(rowCacheBytes),
 		pos:         store.Position(),
 		collections: map[string]*entity.Collection{},
+
+		MaxKeys: entity.MaxKeys, MaxCollections: entity.MaxCollections,
 	}
 	view := store.NewView()
 	defer view.Close()
 	if err := m.loadCollections(view); err != nil {
 		return nil, fmt.Errorf("load collections: %w", err)
+	}
+	if err := m.loadReceipts(view); err != nil {
+		return nil, fmt.Errorf("load the count of receipts: %w", err)
 	}
 	roster, err := Roster(view)
 	if err != nil {
@@ -103,6 +113,15 @@ func (m *Machine) loadCollections(view *state.View) error {
 		m.collections[c.Name] = &c
 	}
 	return it.Close()
+}
+
+func (m *Machine) loadReceipts(view *state.View) error {
+	record, ok, err := view.Get(entity.ReceiptsKey())
+	if err != nil || !ok {
+		return err
+	}
+	m.receipts, err = entity.DecodeReceipts(record)
+	return err
 }
 
 // Apply applies the entries of runs, which continue the position, in one batch, and fills in what
@@ -146,6 +165,15 @@ type txn struct {
 
 	// roster is the record of the roster that the batch makes the one in force; nil: it stays.
 	roster []byte
+	// schemas are the collections that were changed, in the order of their first change.
+	schemas []*entity.Collection
+
+	hardNegs overlay[string, entity.HardNeg] // by key in the store
+	receipts overlay[[16]byte, *receipt]     // by hash of the idempotency key
+
+	// counted says that Machine.receipts changed. Receipts of periods before dropBefore go.
+	counted    bool
+	dropBefore uint32
 
 	key, value []byte // scratch
 }
@@ -190,7 +218,7 @@ func (t *txn) normal(run *Run, e *pb.Entry) ([]command.Outcome, error) {
 	}
 	switch entry.Kind {
 	case command.KindWrites:
-		return t.writes(entry, e.GetIndex())
+		return t.writes(entry, ident.EntryID{Term: e.GetTerm(), Index: e.GetIndex()})
 	case command.KindRoster:
 		roster, err := membership.DecodeRoster(entry.Roster)
 		if err != nil {
@@ -258,6 +286,9 @@ func (t *txn) setRoster(run *Run, r membership.Roster, record []byte) {
 	run.Roster = &r
 }
 
-// put sets a pair of a primary table: roster, collection, item or row. Every such write goes through
-// here, at most once a key and batch.
+// put sets a pair of a primary table: any but that of ranks. All writes to these go through here or
+// delete, a key at most once in a batch; only receipts of past periods go otherwise, whole.
 func (t *txn) put(key, value []byte) { t.batch.Set(key, value) }
+
+// delete removes a pair of a primary table, if it is there.
+func (t *txn) delete(key []byte) { t.batch.Delete(key) }

@@ -1,50 +1,151 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tidaldb/tidal/daemon/command"
 	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
 )
 
+// writer applies the writes of one entry.
+type writer struct {
+	*txn
+	id    ident.EntryID
+	stamp ident.Stamp
+	seq   uint64 // of the next record among all of the entry
+}
+
 // writes applies the writes of an entry, which was checked.
-func (t *txn) writes(entry command.Entry, index uint64) ([]command.Outcome, error) {
+func (t *txn) writes(entry command.Entry, id ident.EntryID) ([]command.Outcome, error) {
+	w := writer{txn: t, id: id, stamp: entry.Stamp}
+	t.turn(entity.PeriodOf(entry.Stamp))
 	outcomes := make([]command.Outcome, entry.Writes.Len())
 	for i := range outcomes {
 		records, _ := entry.Writes.Next()
-		for n := 0; records.Next(); n++ {
-			var refused *command.Refusal
-			var err error
-			switch records.Kind() {
-			case command.RecordSignal:
-				refused, err = t.signal(records.Signal(), entry.Stamp)
-			case command.RecordItem:
-				var created bool
-				created, refused, err = t.item(records.Item(), index)
-				outcomes[i].Created = outcomes[i].Created || created
-			}
-			if err != nil {
-				return nil, fmt.Errorf("write %d, record %d: %w", i, n, err)
-			}
-			if refused != nil {
-				refused.Record = n
-				outcomes[i].Refused = append(outcomes[i].Refused, *refused)
-			}
+		var err error
+		if key, ok := records.WriteKey(); ok {
+			outcomes[i], err = w.keyedWrite(key, records)
+		} else {
+			outcomes[i], err = w.write(records)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("write %d, %w", i, err)
 		}
 	}
 	return outcomes, nil
 }
 
+// keyedWrite applies a write, or finds out what became of it when its key came first.
+func (w *writer) keyedWrite(key command.Key, records command.Records) (command.Outcome, error) {
+	before, denied, err := w.recall(key)
+	switch {
+	case err != nil:
+		return command.Outcome{}, fmt.Errorf("its key: %w", err)
+	case denied != nil:
+		return command.Outcome{Denied: denied}, nil
+	case before != nil:
+		return command.Outcome{Refused: before.Refused, Created: before.Created, First: before.ID}, nil
+	}
+	out, err := w.write(records)
+	if err != nil {
+		return command.Outcome{}, err
+	}
+	w.remember(key, entity.Receipt{ID: w.id, Created: out.Created, Refused: out.Refused})
+	return out, nil
+}
+
+func (w *writer) write(records command.Records) (out command.Outcome, err error) {
+	single := records.Len() == 1
+	for n := 0; records.Next(); n++ {
+		var done done
+		if key, ok := records.Key(); ok {
+			done, err = w.keyedRecord(key, &records)
+		} else {
+			done, err = w.record(&records)
+		}
+		if err != nil {
+			return command.Outcome{}, fmt.Errorf("record %d: %w", n, err)
+		}
+		out.Created = out.Created || done.created
+		out.Version = max(out.Version, done.version)
+		if done.refused != nil {
+			refused := *done.refused
+			refused.Record = n
+			out.Refused = append(out.Refused, refused)
+		}
+		if single {
+			out.First = done.first
+		}
+	}
+	return out, nil
+}
+
+// done is what became of one record. The zero done is that it was taken.
+type done struct {
+	created bool
+	version uint64           // of the schema that was declared
+	refused *command.Refusal // Record is not set
+	first   ident.EntryID    // where it was taken before; zero: it was not
+}
+
+// keyedRecord applies a record, or finds out what became of it when its key came first.
+func (w *writer) keyedRecord(key command.Key, records *command.Records) (done, error) {
+	before, denied, err := w.recall(key)
+	switch {
+	case err != nil:
+		return done{}, fmt.Errorf("its key: %w", err)
+	case denied != nil:
+		return done{refused: denied}, nil
+	case before != nil:
+		d := done{created: before.Created, first: before.ID}
+		if len(before.Refused) > 0 {
+			d.refused = &before.Refused[0]
+		}
+		return d, nil
+	}
+	d, err := w.record(records)
+	if err != nil {
+		return done{}, err
+	}
+	r := entity.Receipt{ID: w.id, Created: d.created}
+	if d.refused != nil {
+		r.Refused = []entity.Refusal{*d.refused}
+	}
+	w.remember(key, r)
+	return d, nil
+}
+
+// record applies the present record.
+func (w *writer) record(records *command.Records) (done, error) {
+	w.seq++
+	switch records.Kind() {
+	case command.RecordSignal:
+		return w.signal(records.Signal())
+	case command.RecordItem:
+		return w.item(records.Item())
+	case command.RecordEmbedding:
+		return w.embedding(records.Embedding())
+	case command.RecordHardNeg:
+		return w.hardNeg(records.HardNeg())
+	case command.RecordDelete:
+		return w.deleteItem(records.Delete())
+	default:
+		return w.declare(records.Collection())
+	}
+}
+
 // signal adds a signal to the row of its item, which need not exist.
-func (t *txn) signal(s command.Signal, stamp ident.Stamp) (*command.Refusal, error) {
-	c, ok := t.m.collections[s.Collection]
+func (w *writer) signal(s command.Signal) (done, error) {
+	c, ok := w.m.collections[s.Collection]
 	if !ok {
-		return refuse(command.CodeNotFound, "there is no collection %q", s.Collection), nil
+		return noCollection(s.Collection), nil
 	}
 	typ, ok := c.Type(s.Type)
 	if !ok {
-		return refuse(command.CodeBadRequest, "collection %q has no signal %q", s.Collection, s.Type), nil
+		return refuse(command.CodeUnknownSignal, "collection %q has no signal %q", s.Collection, s.Type), nil
 	}
 	if s.Milli < entity.MinMilli || s.Milli > entity.MaxMilli {
 		return refuse(command.CodeBadRequest, "weight is %d/1000, want %d to %d", s.Milli, entity.MinMilli, entity.MaxMilli), nil
@@ -54,42 +155,48 @@ func (t *txn) signal(s command.Signal, stamp ident.Stamp) (*command.Refusal, err
 	}
 	at := s.At
 	if at == 0 {
-		at = stamp.Millis()
+		at = w.stamp.Millis()
 	}
-	r, err := t.row(c.ID, s.Item)
+	r, err := w.row(c.ID, s.Item)
 	if err != nil {
-		return nil, err
+		return done{}, err
 	}
 	r.row.Observe(typ, s.Milli, c.Mass(typ, s.Milli, at))
-	return nil, nil
+	if !c.InUse {
+		c.InUse = true
+		w.changed(c)
+	}
+	return done{}, nil
 }
 
-// item replaces an item, or makes it. The entry at index is its version.
-func (t *txn) item(i command.Item, index uint64) (created bool, refused *command.Refusal, err error) {
-	c, ok := t.m.collections[i.Collection]
+// item replaces an item, or makes it. The entry is its version.
+func (w *writer) item(i command.Item) (done, error) {
+	c, ok := w.m.collections[i.Collection]
 	if !ok {
-		return false, refuse(command.CodeNotFound, "there is no collection %q", i.Collection), nil
+		return noCollection(i.Collection), nil
 	}
 	if err := entity.CheckID(i.ID); err != nil {
-		return false, refuse(command.CodeBadRequest, "item: %v", err), nil
+		return refuse(command.CodeBadRequest, "item: %v", err), nil
 	}
 	if len(i.Attrs) == 0 || i.Attrs[0] != '{' {
-		return false, refuse(command.CodeBadRequest, "attributes are no JSON object"), nil
+		return refuse(command.CodeBadRequest, "attributes are no JSON object"), nil
 	}
-	r, err := t.row(c.ID, i.ID)
+	if err := c.CheckAttributes(i.Attrs); err != nil {
+		return refuse(command.CodeAttributeMismatch, "collection %q: %v", c.Name, err), nil
+	}
+	r, err := w.row(c.ID, i.ID)
 	if err != nil {
-		return false, nil, err
+		return done{}, err
 	}
-	created = !r.row.Exists
-	first := index
+	created, first := !r.row.Exists, w.id.Index
 	if !created {
-		if first, err = t.created(r); err != nil {
-			return false, nil, err
+		if first, err = w.created(r); err != nil {
+			return done{}, err
 		}
 	}
 	r.row.Exists = true
-	r.item = &entity.Item{Version: index, Created: first, Attrs: i.Attrs}
-	return created, nil, nil
+	r.item = &entity.Item{Version: w.id.Index, Created: first, Attrs: i.Attrs}
+	return done{created: created}, nil
 }
 
 // created returns the index of the entry that made the item of r, which exists.
@@ -112,6 +219,128 @@ func (t *txn) created(r *cachedRow) (uint64, error) {
 	return item.Created, nil
 }
 
+// embedding replaces the vector of an item, which need not exist. The first one of a collection that
+// declares no dimension fixes it.
+func (w *writer) embedding(e command.Embedding) (done, error) {
+	c, ok := w.m.collections[e.Collection]
+	if !ok {
+		return noCollection(e.Collection), nil
+	}
+	if err := entity.CheckID(e.Item); err != nil {
+		return refuse(command.CodeBadRequest, "item: %v", err), nil
+	}
+	n := len(e.Vector) / entity.FloatBytes
+	switch {
+	case len(e.Vector)%entity.FloatBytes != 0 || n < 1 || n > entity.MaxDimension:
+		return refuse(command.CodeBadRequest, "a vector of %d bytes", len(e.Vector)), nil
+	case c.Dimension == 0:
+		c.Dimension = n
+		w.changed(c)
+	case c.Dimension != n:
+		return refuse(command.CodeDimensionMismatch, "collection %q has embeddings of dimension %d, not %d", c.Name, c.Dimension, n), nil
+	}
+	r, err := w.row(c.ID, e.Item)
+	if err != nil {
+		return done{}, err
+	}
+	r.embedding = &entity.Embedding{Version: w.id.Index, Vector: e.Vector}
+	return done{}, nil
+}
+
+// deleteItem removes whatever there is of an item but what users said of it.
+func (w *writer) deleteItem(d command.Delete) (done, error) {
+	c, ok := w.m.collections[d.Collection]
+	if !ok {
+		return noCollection(d.Collection), nil
+	}
+	if err := entity.CheckID(d.ID); err != nil {
+		return refuse(command.CodeBadRequest, "item: %v", err), nil
+	}
+	r, err := w.row(c.ID, d.ID)
+	if err != nil {
+		return done{}, err
+	}
+	r.row.Exists, r.row.Totals = false, r.row.Totals[:0]
+	r.cleared, r.item, r.embedding = true, nil, nil
+	return done{}, nil
+}
+
+// hardNeg merges an operation of a user with what the user did before.
+func (w *writer) hardNeg(h command.HardNeg) (done, error) {
+	c, ok := w.m.collections[h.Collection]
+	if !ok {
+		return noCollection(h.Collection), nil
+	}
+	if err := entity.CheckID(h.Item); err != nil {
+		return refuse(command.CodeBadRequest, "item: %v", err), nil
+	}
+	if err := entity.CheckID(h.User); err != nil {
+		return refuse(command.CodeBadRequest, "user: %v", err), nil
+	}
+	w.key = entity.AppendHardNegKey(w.key[:0], c.ID, h.User, h.Item)
+	op := entity.HardNeg{Hidden: h.Hide, Stamp: w.stamp, Seq: w.seq}
+	before, ok := w.hardNegs.get(string(w.key))
+	if !ok {
+		record, found, err := w.m.store.Get(w.key)
+		if err == nil && found {
+			before, err = entity.DecodeHardNeg(record)
+		}
+		if err != nil {
+			return done{}, fmt.Errorf("read what user %q does with item %q: %w", h.User, h.Item, err)
+		}
+		ok = found
+	}
+	if ok {
+		op = before.Merge(op)
+	}
+	w.hardNegs.set(string(w.key), op)
+	return done{}, nil
+}
+
+// declare makes a collection, or changes its schema where nothing rests on what changes.
+func (w *writer) declare(d command.Collection) (done, error) {
+	if err := entity.CheckID(d.Name); err != nil {
+		return refuse(command.CodeBadRequest, "collection: %v", err), nil
+	}
+	if err := d.Schema.Validate(); err != nil {
+		return refuse(command.CodeBadRequest, "%v", err), nil
+	}
+	own := d.Schema.Clone()
+	c, exists := w.m.collections[d.Name]
+	if !exists {
+		if n := len(w.m.collections); n >= w.m.MaxCollections {
+			return refuse(command.CodeTooManyCollections, "there are %d collections, which is the limit", n), nil
+		}
+		c = &entity.Collection{Name: strings.Clone(d.Name)}
+	}
+	changed, err := c.Declare(own)
+	if used, ok := errors.AsType[*entity.InUseError](err); ok {
+		return refuse(command.CodeSchemaInUse, "collection %q: %v", d.Name, used), nil
+	}
+	if err != nil {
+		return done{}, err
+	}
+	if !exists {
+		c.ID = entity.CollectionID(len(w.m.collections) + 1) // none is ever removed
+		w.m.collections[c.Name] = c
+	}
+	if changed {
+		c.Version = w.id.Index
+		w.changed(c)
+	}
+	return done{created: !exists, version: c.Version}, nil
+}
+
+// changed notes that c is to be written.
+func (t *txn) changed(c *entity.Collection) {
+	for _, have := range t.schemas {
+		if have == c {
+			return
+		}
+	}
+	t.schemas = append(t.schemas, c)
+}
+
 // row returns the row of an item, to be changed: the present one, or an empty one.
 func (t *txn) row(c entity.CollectionID, id string) (*cachedRow, error) {
 	r, ok := t.m.rows.get(rowKey{c, id})
@@ -127,6 +356,7 @@ func (t *txn) row(c entity.CollectionID, id string) (*cachedRow, error) {
 				return nil, fmt.Errorf("read row of item %q: %w", id, err)
 			}
 		}
+		r.stored = found
 		r.rank, r.ranked = r.row.Mass().Bucket(), r.row.Exists
 		t.m.rows.add(r)
 	}
@@ -137,45 +367,83 @@ func (t *txn) row(c entity.CollectionID, id string) (*cachedRow, error) {
 	return r, nil
 }
 
-// commit writes the roster if it changed, every row that changed, the rank and the item that go with
-// it, and the position.
+// commit writes what changed, and the position.
 func (t *txn) commit() error {
 	if t.roster != nil {
 		t.put(entity.RosterKey(), t.roster)
 	}
+	for _, c := range t.schemas {
+		t.put(entity.CollectionKey(c.Name), c.Encode())
+	}
 	for _, r := range t.dirty {
-		t.key = entity.AppendRowKey(t.key[:0], r.key.collection, r.key.id)
+		t.commitRow(r)
+	}
+	for _, p := range t.hardNegs.pairs {
+		t.value = p.value.Append(t.value[:0])
+		t.put([]byte(p.key), t.value)
+	}
+	t.commitReceipts()
+	return t.batch.Commit(t.pos)
+}
+
+// commitRow writes a row, the rank that follows from it, and the item and the embedding that go with
+// it.
+func (t *txn) commitRow(r *cachedRow) {
+	t.key = entity.AppendRowKey(t.key[:0], r.key.collection, r.key.id)
+	if said := r.row.Exists || len(r.row.Totals) > 0; said {
 		t.value = r.row.Append(t.value[:0])
 		t.put(t.key, t.value)
-		t.rerank(r)
+		r.stored = true
+	} else if r.stored {
+		t.delete(t.key)
+		r.stored = false
+	}
+	t.rerank(r)
+	if r.item != nil || r.cleared {
+		t.key = entity.AppendItemKey(t.key[:0], r.key.collection, r.key.id)
 		if r.item != nil {
-			t.key = entity.AppendItemKey(t.key[:0], r.key.collection, r.key.id)
 			t.value = r.item.Append(t.value[:0])
 			t.put(t.key, t.value)
-			r.item = nil // its attributes are a part of the entry
+		} else {
+			t.delete(t.key)
 		}
-		r.dirty = false
-		t.m.rows.resize(r)
 	}
-	return t.batch.Commit(t.pos)
+	if r.embedding != nil || r.cleared {
+		t.key = entity.AppendEmbeddingKey(t.key[:0], r.key.collection, r.key.id)
+		if r.embedding != nil {
+			t.value = r.embedding.Append(t.value[:0])
+			t.put(t.key, t.value)
+		} else {
+			t.delete(t.key)
+		}
+	}
+	// The item's attributes and the vector are parts of the entry.
+	r.item, r.embedding, r.cleared, r.dirty = nil, nil, false, false
+	t.m.rows.resize(r)
 }
 
 // rerank moves the rank key of r to the bucket of its mass, if it is not there. Rank keys are derived
 // from rows, so they do not go through put.
 func (t *txn) rerank(r *cachedRow) {
 	bucket := r.row.Mass().Bucket()
-	if !r.row.Exists || r.ranked && r.rank == bucket {
+	if r.ranked == r.row.Exists && (!r.ranked || r.rank == bucket) {
 		return
 	}
 	if r.ranked {
 		t.key = entity.AppendRankKey(t.key[:0], r.key.collection, r.rank, r.key.id)
 		t.batch.Delete(t.key)
 	}
-	t.key = entity.AppendRankKey(t.key[:0], r.key.collection, bucket, r.key.id)
-	t.batch.Set(t.key, nil)
-	r.rank, r.ranked = bucket, true
+	if r.row.Exists {
+		t.key = entity.AppendRankKey(t.key[:0], r.key.collection, bucket, r.key.id)
+		t.batch.Set(t.key, nil)
+	}
+	r.rank, r.ranked = bucket, r.row.Exists
 }
 
-func refuse(code, format string, args ...any) *command.Refusal {
-	return &command.Refusal{Code: code, Detail: fmt.Sprintf(format, args...)}
+func refuse(code, format string, args ...any) done {
+	return done{refused: &command.Refusal{Code: code, Detail: fmt.Sprintf(format, args...)}}
+}
+
+func noCollection(name string) done {
+	return refuse(command.CodeUnknownCollection, "there is no collection %q", name)
 }

@@ -11,10 +11,13 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/zeebo/blake3"
 	"pgregory.net/rapid"
 
 	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/membership"
 )
@@ -23,22 +26,53 @@ var update = flag.Bool("update", false, "rewrite the fixtures")
 
 func drawRecord(t *rapid.T) command.Record {
 	collection := rapid.SampledFrom([]string{"default", "films", "\x00"}).Draw(t, "collection")
-	if rapid.Bool().Draw(t, "signal") {
+	text := func(what string) string { return rapid.String().Draw(t, what) }
+	raw := func(what string) []byte { return rapid.SliceOf(rapid.Byte()).Draw(t, what) }
+	switch rapid.SampledFrom(command.Kinds()[4:]).Draw(t, "kind").Number {
+	case uint8(command.RecordSignal):
 		return command.Signal{
-			Collection: collection,
-			Item:       rapid.String().Draw(t, "item"),
-			Type:       rapid.String().Draw(t, "type"),
-			User:       rapid.String().Draw(t, "user"),
-			Milli:      rapid.Uint64().Draw(t, "milli"),
-			At:         rapid.Int64().Draw(t, "at"),
+			Collection: collection, Item: text("item"), Type: text("type"), User: text("user"),
+			Milli: rapid.Uint64().Draw(t, "milli"), At: rapid.Int64().Draw(t, "at"),
 		}
+	case uint8(command.RecordItem):
+		return command.Item{Collection: collection, ID: text("id"), Attrs: raw("attrs")}
+	case uint8(command.RecordEmbedding):
+		return command.Embedding{Collection: collection, Item: text("item"), Vector: raw("vector")}
+	case uint8(command.RecordHardNeg):
+		return command.HardNeg{Collection: collection, Item: text("item"), User: text("user"), Hide: rapid.Bool().Draw(t, "hide")}
+	case uint8(command.RecordDelete):
+		return command.Delete{Collection: collection, ID: text("id")}
 	}
-	attrs := rapid.SliceOf(rapid.Byte()).Draw(t, "attrs")
-	return command.Item{Collection: collection, ID: rapid.String().Draw(t, "id"), Attrs: attrs}
+	c := command.Collection{Name: collection, Schema: entity.Schema{
+		HalfLife:  time.Duration(rapid.Int64Range(0, entity.MaxHalfLife.Milliseconds()).Draw(t, "half-life")) * time.Millisecond,
+		Dimension: rapid.IntRange(0, entity.MaxDimension).Draw(t, "dimension"),
+	}}
+	for range rapid.IntRange(0, 3).Draw(t, "types") {
+		c.Schema.Types = append(c.Schema.Types, entity.SignalType{Name: text("type"), Milli: rapid.Uint64().Draw(t, "milli")})
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "attributes") {
+		c.Schema.Attributes = append(c.Schema.Attributes, entity.Attribute{Name: text("attribute"), Type: entity.AttributeType(rapid.Uint8().Draw(t, "type"))})
+	}
+	return c
+}
+
+func drawKey(t *rapid.T) command.Key {
+	return command.Key{Hash: [16]byte{rapid.Byte().Draw(t, "hash")}, Body: [16]byte{15: rapid.Byte().Draw(t, "body")}}
 }
 
 func drawWrite(t *rapid.T) command.Write {
-	return command.Write{Records: rapid.SliceOfN(rapid.Custom(drawRecord), 0, 4).Draw(t, "records")}
+	w := command.Write{Records: []command.Record{}}
+	for range rapid.IntRange(0, 4).Draw(t, "records") {
+		r := drawRecord(t)
+		if rapid.IntRange(0, 3).Draw(t, "keyed") == 0 {
+			r = command.Keyed{Key: drawKey(t), Record: r}
+		}
+		w.Records = append(w.Records, r)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "keyed") == 0 {
+		w.Key = new(drawKey(t))
+	}
+	return w
 }
 
 // walk collects what a payload of writes holds.
@@ -46,13 +80,15 @@ func walk(e command.Entry) []command.Write {
 	writes := make([]command.Write, 0, e.Writes.Len())
 	for records, ok := e.Writes.Next(); ok; records, ok = e.Writes.Next() {
 		w := command.Write{Records: make([]command.Record, 0, records.Len())}
+		if k, ok := records.WriteKey(); ok {
+			w.Key = &k
+		}
 		for records.Next() {
-			switch records.Kind() {
-			case command.RecordSignal:
-				w.Records = append(w.Records, records.Signal())
-			case command.RecordItem:
-				w.Records = append(w.Records, records.Item())
+			r := records.Record()
+			if k, ok := records.Key(); ok {
+				r = command.Keyed{Key: k, Record: r}
 			}
+			w.Records = append(w.Records, r)
 		}
 		writes = append(writes, w)
 	}
@@ -86,28 +122,87 @@ func TestWrites_RoundTrip(t *testing.T) {
 	})
 }
 
-func TestEncodeSingle_IsEncodeWrite(t *testing.T) {
+// A builder makes what EncodeWrite makes of the same records, also when its memory is used again; its
+// keys are hashes of what is under them.
+func TestBuilder_IsEncodeWrite(t *testing.T) {
 	t.Parallel()
+	var b command.Builder
 	rapid.Check(t, func(t *rapid.T) {
-		r := drawRecord(t)
-		want := command.EncodeWrite(command.Write{Records: []command.Record{r}})
-		var got []byte
-		switch r := r.(type) {
-		case command.Signal:
-			got = command.EncodeSignal(r)
-		case command.Item:
-			got = command.EncodeItem(r)
+		b.Reset()
+		w := command.Write{}
+		for range rapid.IntRange(0, 4).Draw(t, "records") {
+			r := drawRecord(t)
+			switch r := r.(type) {
+			case command.Signal:
+				b.Signal(r)
+			case command.Item:
+				b.Item(r)
+			case command.Embedding:
+				b.Embedding(r)
+			case command.HardNeg:
+				b.HardNeg(r)
+			default:
+				b.Add(r)
+			}
+			if rapid.Bool().Draw(t, "keyed") {
+				alone := command.EncodeWrite(command.Write{Records: []command.Record{r}})
+				k := command.Key{Hash: command.HashKey("me", "k"), Body: sum16(alone[2:])} // without flags and count
+				b.KeyLast(k.Hash)
+				r = command.Keyed{Key: k, Record: r}
+			}
+			w.Records = append(w.Records, r)
 		}
-		if !bytes.Equal(got, want) {
-			t.Fatalf("%+v alone is %x, in a write %x", r, got, want)
+		want := command.EncodeWrite(w)
+		if got := b.Bytes(); !bytes.Equal(got, want) || b.Count() != len(w.Records) || b.Len() < len(want) {
+			t.Fatalf("%+v is %x, by a builder %x", w, want, got)
+		}
+		w.Key = &command.Key{Hash: command.HashKey("me", "k"), Body: sum16(want[2:])}
+		if got, want := b.Keyed(w.Key.Hash), command.EncodeWrite(w); !bytes.Equal(got, want) {
+			t.Fatalf("%+v is %x, by a builder %x", w, want, got)
 		}
 	})
 }
 
+func sum16(b []byte) [16]byte {
+	sum := blake3.Sum256(b)
+	return [16]byte(sum[:16])
+}
+
+func TestHashKey_KeepsClientsApart(t *testing.T) {
+	t.Parallel()
+	seen := map[[16]byte]string{}
+	for _, c := range [][2]string{{"", "ab"}, {"a", "b"}, {"ab", ""}, {"b", "a"}, {"", ""}} {
+		h := command.HashKey(c[0], c[1])
+		if other, ok := seen[h]; ok {
+			t.Errorf("%q and %q have the same hash", c, other)
+		}
+		seen[h] = fmt.Sprint(c)
+	}
+}
+
+func TestInspect(t *testing.T) {
+	t.Parallel()
+	at := func(ms int64) command.Signal { return command.Signal{Item: "a", Type: "view", Milli: 1, At: ms} }
+	for _, tc := range []struct {
+		write command.Write
+		want  command.Facts
+	}{
+		{command.Write{}, command.Facts{}},
+		{command.Write{Key: &command.Key{}}, command.Facts{Keyed: true}},
+		{command.Write{Records: []command.Record{at(0), command.Item{ID: "a"}}}, command.Facts{}},
+		{command.Write{Records: []command.Record{command.Delete{ID: "a"}, at(-5)}}, command.Facts{Latest: -5, Record: 1}},
+		{command.Write{Records: []command.Record{at(7), command.Keyed{Record: at(9)}, at(0), at(8)}}, command.Facts{Latest: 9, Record: 1, Keyed: true}},
+	} {
+		if got := command.Inspect(command.EncodeWrite(tc.write)); got != tc.want {
+			t.Errorf("Inspect(%+v) = %+v, want %+v", tc.write, got, tc.want)
+		}
+	}
+}
+
 func TestDecode_GivesTheDefaultCollectionItsName(t *testing.T) {
 	t.Parallel()
-	unnamed := command.EncodeItem(command.Item{ID: "a"})
-	named := command.EncodeItem(command.Item{Collection: command.DefaultCollection, ID: "a"})
+	unnamed := one(command.Item{ID: "a"})
+	named := one(command.Item{Collection: command.DefaultCollection, ID: "a"})
 	if !bytes.Equal(unnamed, named) {
 		t.Errorf("unnamed %x, named %x, want the same", unnamed, named)
 	}
@@ -160,7 +255,7 @@ func writes(encoded ...string) []byte {
 // A newer member's entries are told apart from bytes that nobody wrote.
 func TestDecode_UnknownIsNotMalformed(t *testing.T) {
 	t.Parallel()
-	good := string(command.EncodeSignal(command.Signal{Item: "a"}))
+	good := string(one(command.Signal{Item: "a"}))
 	for _, tc := range []struct {
 		name    string
 		payload []byte
@@ -170,7 +265,13 @@ func TestDecode_UnknownIsNotMalformed(t *testing.T) {
 		{"version of writes", []byte{1, 2, 99}, "upgrade required: unknown writes version 2"},
 		{"version of a roster", []byte{2, 9}, "upgrade required: unknown roster version 9"},
 		{"write flag", writes(good, "\x04\x00"), "upgrade required: unknown write flags 4"},
+		{"write flag beside a known one", writes(good, "\x03\x00"), "upgrade required: unknown write flags 3"},
 		{"record kind", writes(good, "\x00\x01\x09"), "upgrade required: unknown record kind 9"},
+		{"record kind with a key", writes(good, "\x00\x01\x89"+strings.Repeat("k", 32)), "upgrade required: unknown record kind 9"},
+		{"half a key of a write", writes("\x01" + strings.Repeat("k", 31)), "malformed writes payload: write 0: cut short: want 32 more bytes, have 31"},
+		{"half a key of a record", writes("\x00\x01\x85" + strings.Repeat("k", 31)), "malformed writes payload: write 0: cut short: want 32 more bytes, have 31"},
+		{"op of a hard negative", writes("\x00\x01\x04\x00\x01i\x01u\x02"), "malformed writes payload: write 0: op 2 of a hard negative"},
+		{"dimension", writes("\x00\x01\x06\x00\x01\xff\xff\x7f\x00\x00"), "malformed writes payload: write 0: dimension 2097151, limit 4096"},
 		{"no version", []byte{1}, "malformed writes payload: cut short: want 1 more byte, have 0"},
 		{"no stamp", []byte{1, 1, 0, 0}, "malformed writes payload: cut short: want 8 more bytes, have 2"},
 		{"too few writes", append(writes(good)[:10], 5), "malformed writes payload: cut short: 5 things in 0 bytes"},
@@ -192,7 +293,7 @@ func TestDecode_UnknownIsNotMalformed(t *testing.T) {
 			t.Errorf("%s: %T", tc.name, err)
 		}
 	}
-	if _, err := command.DecodeWrite([]byte("\x01\x00")); err == nil || err.Error() != "upgrade required: unknown write flags 1" {
+	if _, err := command.DecodeWrite([]byte("\x02\x00")); err == nil || err.Error() != "upgrade required: unknown write flags 2" {
 		t.Errorf("DecodeWrite of unknown flags = %v", err)
 	}
 }
@@ -221,53 +322,84 @@ func TestKinds_MatchTheDocument(t *testing.T) {
 	}
 }
 
-func fixtures() []struct {
+type fixture struct {
 	name    string
 	payload []byte
-} {
+}
+
+// one is a write of one record.
+func one(r command.Record) []byte {
+	return command.EncodeWrite(command.Write{Records: []command.Record{r}})
+}
+
+// fixtures are payloads as they lie in logs, by the file that holds them.
+func fixtures() map[string][]fixture {
 	signal := command.Signal{Item: "alien", Type: "view", User: "ripley", Milli: 1500, At: 1_760_000_000_000}
 	item := command.Item{Collection: "films", ID: "alien", Attrs: []byte(`{"title":"Alien"}`)}
 	stamp := ident.MakeStamp(1_760_000_000_000) + 3
-	return []struct {
-		name    string
-		payload []byte
-	}{
-		{"writes none", command.EncodeWrites(stamp, nil)},
-		{"writes signal", command.EncodeWrites(stamp, [][]byte{command.EncodeSignal(signal)})},
-		{"writes item", command.EncodeWrites(stamp, [][]byte{command.EncodeItem(item)})},
-		{"writes two", command.EncodeWrites(stamp, [][]byte{
-			command.EncodeWrite(command.Write{Records: []command.Record{signal, item}}),
-			command.EncodeSignal(command.Signal{Item: "heat", Type: "view", Milli: 1000}),
-		})},
-		{"roster", command.EncodeRoster(membership.Roster{Version: 7, NextID: 3})},
+	writes := func(encoded ...[]byte) []byte { return command.EncodeWrites(stamp, encoded) }
+	key := command.Key{Hash: command.HashKey("ripley", "k1"), Body: [16]byte{1, 2, 3}}
+	schema := entity.Schema{
+		HalfLife: 36 * time.Hour, Dimension: 3,
+		Types:      []entity.SignalType{{Name: "like", Milli: 2500}, {Name: "view", Milli: 1000}},
+		Attributes: []entity.Attribute{{Name: "genre", Type: entity.AttributeStrings}, {Name: "year", Type: entity.AttributeNumber}},
+	}
+	return map[string][]fixture{
+		"payloads-v1.txt": {
+			{"writes none", writes()},
+			{"writes signal", writes(one(signal))},
+			{"writes item", writes(one(item))},
+			{"writes two", writes(
+				command.EncodeWrite(command.Write{Records: []command.Record{signal, item}}),
+				one(command.Signal{Item: "heat", Type: "view", Milli: 1000}),
+			)},
+			{"roster", command.EncodeRoster(membership.Roster{Version: 7, NextID: 3})},
+		},
+		"payloads-v2.txt": {
+			{"embedding", writes(one(command.Embedding{Item: "alien", Vector: []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0x80}}))},
+			{"hide", writes(one(command.HardNeg{Item: "alien", User: "ripley", Hide: true}))},
+			{"unhide", writes(one(command.HardNeg{Collection: "films", Item: "alien", User: "ripley"}))},
+			{"delete", writes(one(command.Delete{ID: "alien"}))},
+			{"collection", writes(one(command.Collection{Name: "films", Schema: schema}))},
+			{"keyed write", writes(command.EncodeWrite(command.Write{Key: &key, Records: []command.Record{signal, item}}))},
+			{"keyed record", writes(command.EncodeWrite(command.Write{Records: []command.Record{item, command.Keyed{Key: key, Record: signal}}}))},
+		},
 	}
 }
 
-func TestPayloads_MatchFixture(t *testing.T) {
+// The payloads of every release stay what they are, and are read.
+func TestPayloads_MatchFixtures(t *testing.T) {
 	t.Parallel()
-	var b strings.Builder
-	for _, f := range fixtures() {
-		b.WriteString(f.name + ": " + hex.EncodeToString(f.payload) + "\n")
-	}
-	path := filepath.Join("testdata", "payloads-v1.txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+	for file, payloads := range fixtures() {
+		var b strings.Builder
+		for _, f := range payloads {
+			b.WriteString(f.name + ": " + hex.EncodeToString(f.payload) + "\n")
+			if _, err := command.Decode(f.payload); err != nil {
+				t.Errorf("%s of %s: %v", f.name, file, err)
+			}
+		}
+		path := filepath.Join("testdata", file)
+		if *update && file != "payloads-v1.txt" {
+			if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b.String() != string(want) {
-		t.Errorf("payloads are\n%swant\n%s", b.String(), want)
+		if b.String() != string(want) {
+			t.Errorf("%s is\n%swant\n%s", file, b.String(), want)
+		}
 	}
 }
 
 // What decodes as writes, encodes to the same bytes; nothing makes Decode or the walk panic.
 func FuzzDecode(f *testing.F) {
-	for _, x := range fixtures() {
-		f.Add(x.payload)
+	for _, payloads := range fixtures() {
+		for _, x := range payloads {
+			f.Add(x.payload)
+		}
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		e, err := command.Decode(payload)
@@ -287,7 +419,7 @@ func FuzzDecode(f *testing.F) {
 func manySignals(n int) []byte {
 	encoded := make([][]byte, n)
 	for i := range encoded {
-		encoded[i] = command.EncodeSignal(command.Signal{Item: fmt.Sprintf("item-%06d", i), Type: "view", User: "u", Milli: 1000})
+		encoded[i] = one(command.Signal{Item: fmt.Sprintf("item-%06d", i), Type: "view", User: "u", Milli: 1000})
 	}
 	return command.EncodeWrites(1, encoded)
 }
@@ -325,10 +457,15 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-func BenchmarkEncodeSignal(b *testing.B) {
+func BenchmarkBuilder(b *testing.B) {
 	s := command.Signal{Item: "item-000000", Type: "view", User: "u", Milli: 1000}
+	var w command.Builder
 	b.ReportAllocs()
 	for b.Loop() {
-		command.EncodeSignal(s)
+		w.Reset()
+		for range 256 {
+			w.Signal(s)
+		}
+		w.Bytes()
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 
+	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
 )
 
@@ -25,9 +27,12 @@ type Writes struct {
 
 // Records walks the records of a write. It is a value: a copy walks on its own.
 type Records struct {
-	left int
-	kind RecordKind
-	d    decoder
+	left   int
+	kind   RecordKind
+	unread bool   // the present record is the next thing in d
+	write  []byte // the write's key, 32 bytes; nil: it has none
+	key    []byte // the present record's
+	d      decoder
 }
 
 // Decode checks payload, all of it, and returns what it is. Errors: *UnknownKindError,
@@ -82,15 +87,17 @@ func DecodeWrite(b []byte) (Write, error) {
 	if err := CheckWrite(b); err != nil {
 		return Write{}, err
 	}
-	recs := records(b)
+	recs := MakeRecords(b)
 	w := Write{Records: make([]Record, 0, recs.Len())}
+	if k, ok := recs.WriteKey(); ok {
+		w.Key = &k
+	}
 	for recs.Next() {
-		switch recs.Kind() {
-		case RecordSignal:
-			w.Records = append(w.Records, recs.Signal())
-		case RecordItem:
-			w.Records = append(w.Records, recs.Item())
+		r := recs.Record()
+		if k, ok := recs.Key(); ok {
+			r = Keyed{k, r}
 		}
+		w.Records = append(w.Records, r)
 	}
 	return w, nil
 }
@@ -104,39 +111,136 @@ func (w *Writes) Next() (Records, bool) {
 		return Records{}, false
 	}
 	w.left--
-	return records(w.d.bytes()), true
+	return MakeRecords(w.d.bytes()), true
 }
 
-// records walks a write that was checked.
-func records(write []byte) Records {
+// MakeRecords walks a write that was checked.
+func MakeRecords(write []byte) Records {
 	d := decoder{b: write}
-	d.uvarint() // flags
-	return Records{left: d.count(), d: d}
+	r := Records{}
+	if d.uvarint()&writeKeyed != 0 {
+		r.write = d.take(keyBytes)
+	}
+	r.left = d.count()
+	r.d = d
+	return r
 }
 
 // Len returns how many records are left.
 func (r *Records) Len() int { return r.left }
 
-// Next steps to the next record, whose Kind says which of Signal and Item must then be called, once.
-// It reports false after the last.
+// WriteKey returns the idempotency key of the whole write, if it has one.
+func (r *Records) WriteKey() (Key, bool) { return keyOf(r.write) }
+
+// Next steps to the next record, which is then read once, by the method that Kind names or by Record,
+// or left. It reports false after the last.
 func (r *Records) Next() bool {
-	if r.left == 0 {
+	if r.unread {
+		r.d.skip(r.kind)
+	}
+	if r.unread = r.left > 0; !r.unread {
 		return false
 	}
 	r.left--
-	r.kind = RecordKind(r.d.u8())
+	kind := r.d.u8()
+	r.kind, r.key = RecordKind(kind&^recordKeyed), nil
+	if kind&recordKeyed != 0 {
+		r.key = r.d.take(keyBytes)
+	}
 	return true
 }
 
 // Kind returns the kind of the present record.
 func (r *Records) Kind() RecordKind { return r.kind }
 
-// Signal returns the present record. Its strings are parts of the payload: who keeps one longer than
-// the entry clones it.
-func (r *Records) Signal() Signal { return r.d.signal() }
+// Key returns the idempotency key of the present record, if it has one of its own.
+func (r *Records) Key() (Key, bool) { return keyOf(r.key) }
 
-// Item returns the present record. Its strings and attributes are parts of the payload.
-func (r *Records) Item() Item { return r.d.item() }
+func keyOf(b []byte) (k Key, ok bool) {
+	if b == nil {
+		return Key{}, false
+	}
+	return Key{Hash: [16]byte(b[:16]), Body: [16]byte(b[16:])}, true
+}
+
+// Signal returns the present record. Its strings are parts of the payload: who keeps one longer than
+// the entry clones it. So it is with the other records.
+func (r *Records) Signal() Signal {
+	r.unread = false
+	return r.d.signal()
+}
+
+// Item returns the present record.
+func (r *Records) Item() Item {
+	r.unread = false
+	return r.d.item()
+}
+
+// Embedding returns the present record.
+func (r *Records) Embedding() Embedding {
+	r.unread = false
+	return r.d.embedding()
+}
+
+// HardNeg returns the present record.
+func (r *Records) HardNeg() HardNeg {
+	r.unread = false
+	return r.d.hardNeg()
+}
+
+// Delete returns the present record.
+func (r *Records) Delete() Delete {
+	r.unread = false
+	return r.d.delete()
+}
+
+// Collection returns the present record.
+func (r *Records) Collection() Collection {
+	r.unread = false
+	return r.d.schema()
+}
+
+// Record returns the present record, whatever its kind is.
+func (r *Records) Record() Record {
+	r.unread = false
+	switch r.kind {
+	case RecordSignal:
+		return r.d.signal()
+	case RecordItem:
+		return r.d.item()
+	case RecordEmbedding:
+		return r.d.embedding()
+	case RecordHardNeg:
+		return r.d.hardNeg()
+	case RecordDelete:
+		return r.d.delete()
+	default:
+		return r.d.schema()
+	}
+}
+
+// Facts is what the gateway must know of a write beside its size.
+type Facts struct {
+	Latest int64 // the latest time that a signal gives, Unix ms; 0: none gives one
+	Record int   // which record that is
+	Keyed  bool  // the write, or a record of it, has an idempotency key
+}
+
+// Inspect returns the Facts of a write that was checked.
+func Inspect(write []byte) Facts {
+	r := MakeRecords(write)
+	f := Facts{Keyed: r.write != nil}
+	for n := 0; r.Next(); n++ {
+		f.Keyed = f.Keyed || r.key != nil
+		if r.kind != RecordSignal {
+			continue
+		}
+		if s := r.Signal(); s.At != 0 && (f.Latest == 0 || s.At > f.Latest) {
+			f.Latest, f.Record = s.At, n
+		}
+	}
+	return f
+}
 
 // decoder reads fields one after the other. The first error sticks: later reads give zeros, and
 // finish reports it. It allocates nothing unless there is an error.
@@ -169,21 +273,43 @@ func (d *decoder) checkWrites(n int) {
 }
 
 func (d *decoder) checkWrite() {
-	if flags := d.uvarint(); flags != 0 && d.err == nil {
+	switch flags := d.uvarint(); {
+	case d.err != nil:
+	case flags&^writeKeyed != 0:
 		d.err = &UnknownKindError{What: "write flags", Number: flags}
 		return
+	case flags == writeKeyed:
+		d.take(keyBytes)
 	}
 	n := d.count()
 	for i := 0; i < n && d.err == nil; i++ {
-		switch kind := RecordKind(d.u8()); {
-		case d.err != nil:
-		case kind == RecordSignal:
-			d.signal()
-		case kind == RecordItem:
-			d.item()
-		default:
-			d.err = &UnknownKindError{What: "record kind", Number: uint64(kind)}
+		kind := d.u8()
+		if kind&recordKeyed != 0 {
+			d.take(keyBytes)
 		}
+		if d.err == nil {
+			d.skip(RecordKind(kind &^ recordKeyed))
+		}
+	}
+}
+
+// skip reads a record of a kind, and checks its shape.
+func (d *decoder) skip(kind RecordKind) {
+	switch kind {
+	case RecordSignal:
+		d.signal()
+	case RecordItem:
+		d.item()
+	case RecordEmbedding:
+		d.embedding()
+	case RecordHardNeg:
+		d.hardNeg()
+	case RecordDelete:
+		d.delete()
+	case RecordCollection:
+		d.schema()
+	default:
+		d.err = &UnknownKindError{What: "record kind", Number: uint64(kind)}
 	}
 }
 
@@ -200,6 +326,47 @@ func (d *decoder) signal() Signal {
 
 func (d *decoder) item() Item {
 	return Item{Collection: d.collection(), ID: d.text(), Attrs: d.bytes()}
+}
+
+func (d *decoder) embedding() Embedding {
+	return Embedding{Collection: d.collection(), Item: d.text(), Vector: d.bytes()}
+}
+
+func (d *decoder) hardNeg() HardNeg {
+	h := HardNeg{Collection: d.collection(), Item: d.text(), User: d.text()}
+	switch op := d.u8(); op {
+	case 0:
+	case 1:
+		h.Hide = true
+	default:
+		d.fail("op %d of a hard negative", op)
+	}
+	return h
+}
+
+func (d *decoder) delete() Delete {
+	return Delete{Collection: d.collection(), ID: d.text()}
+}
+
+func (d *decoder) schema() Collection {
+	c := Collection{Name: d.collection()}
+	if ms := d.uvarint(); ms <= uint64(entity.MaxHalfLife.Milliseconds()) {
+		c.Schema.HalfLife = time.Duration(ms) * time.Millisecond
+	} else {
+		d.fail("half-life of %d ms", ms)
+	}
+	if n := d.uvarint(); n <= entity.MaxDimension {
+		c.Schema.Dimension = int(n)
+	} else {
+		d.fail("dimension %d, limit %d", n, entity.MaxDimension)
+	}
+	for n := d.count(); n > 0 && d.err == nil; n-- {
+		c.Schema.Types = append(c.Schema.Types, entity.SignalType{Milli: d.uvarint(), Name: d.text()})
+	}
+	for n := d.count(); n > 0 && d.err == nil; n-- {
+		c.Schema.Attributes = append(c.Schema.Attributes, entity.Attribute{Type: entity.AttributeType(d.u8()), Name: d.text()})
+	}
+	return c
 }
 
 func (d *decoder) collection() string {
@@ -220,9 +387,14 @@ func (d *decoder) text() string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// bytes reads a length and returns that many bytes, capped so that an append to them copies.
-func (d *decoder) bytes() []byte {
-	n := d.uvarint()
+// bytes reads a length and returns that many bytes.
+func (d *decoder) bytes() []byte { return d.take(d.uvarint()) }
+
+// keyBytes is the size of a key.
+const keyBytes = 32
+
+// take returns the next n bytes, capped so that an append to them copies.
+func (d *decoder) take(n uint64) []byte {
 	if n > uint64(len(d.b)) {
 		d.fail("cut short: want %d more bytes, have %d", n, len(d.b))
 		return nil

@@ -17,14 +17,21 @@ const (
 	KindGenesis Kind = 3 // index 1, which no log contains
 )
 
-// RecordKind is what a record of a write is: its first byte.
+// RecordKind is what a record of a write is: its first byte, below 128.
 type RecordKind uint8
 
 // The kinds of records.
 const (
-	RecordSignal RecordKind = 1
-	RecordItem   RecordKind = 2
+	RecordSignal     RecordKind = 1
+	RecordItem       RecordKind = 2
+	RecordEmbedding  RecordKind = 3
+	RecordHardNeg    RecordKind = 4
+	RecordDelete     RecordKind = 5
+	RecordCollection RecordKind = 6
 )
+
+// recordKeyed is set in the first byte of a record that carries an idempotency key.
+const recordKeyed = 0x80
 
 // The scopes of the table of kinds.
 const (
@@ -49,6 +56,10 @@ func Kinds() []KindSpec {
 		{ScopeEntry, uint8(KindGenesis), "genesis", ident.CapBase},
 		{ScopeRecord, uint8(RecordSignal), "signal", ident.CapBase},
 		{ScopeRecord, uint8(RecordItem), "item", ident.CapBase},
+		{ScopeRecord, uint8(RecordEmbedding), "embedding", ident.CapBase},
+		{ScopeRecord, uint8(RecordHardNeg), "hardneg", ident.CapBase},
+		{ScopeRecord, uint8(RecordDelete), "delete", ident.CapBase},
+		{ScopeRecord, uint8(RecordCollection), "collection", ident.CapBase},
 	}
 }
 

@@ -3,6 +3,7 @@ package command
 import (
 	"encoding/binary"
 
+	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/membership"
 )
@@ -13,14 +14,21 @@ const DefaultCollection = "default"
 // Write is what one client asked for at once: records that are refused or taken one by one, under one
 // acknowledgement.
 type Write struct {
-	// Flags change what the write means. None exist yet: a set bit is an *UnknownKindError.
-	Flags   uint64
+	// Key makes the same write under the same key happen once. nil: it has none.
+	Key     *Key
 	Records []Record
 }
 
-// Record is a Signal or an Item.
+// Record is a Signal, an Item, an Embedding, a HardNeg, a Delete, a Collection, or one of these that is
+// Keyed.
 type Record interface {
 	append(b []byte) []byte
+}
+
+// Keyed is a record with an idempotency key of its own.
+type Keyed struct {
+	Key Key
+	Record
 }
 
 // Signal is one observation of a user and an item. Its shape was checked at the gateway; apply checks
@@ -52,6 +60,33 @@ type Item struct {
 	Attrs      []byte // a JSON object in the form that answers repeat
 }
 
+// Embedding replaces the vector of an item, which need not exist.
+type Embedding struct {
+	Collection string // empty is DefaultCollection; decoding always gives a name
+	Item       string
+	Vector     []byte // IEEE 754 binary32 each, little-endian
+}
+
+// HardNeg hides an item from a user, or shows it again. Neither need exist.
+type HardNeg struct {
+	Collection string // empty is DefaultCollection; decoding always gives a name
+	Item       string
+	User       string
+	Hide       bool
+}
+
+// Delete removes an item with its totals and its embedding, or whatever of that there is.
+type Delete struct {
+	Collection string // empty is DefaultCollection; decoding always gives a name
+	ID         string
+}
+
+// Collection declares a collection, or declares it anew.
+type Collection struct {
+	Name   string // empty is DefaultCollection; decoding always gives a name
+	Schema entity.Schema
+}
+
 // A payload. Integers are little-endian, uvarint and svarint (zigzag) are those of encoding/binary in
 // their shortest form, a text is its length as uvarint and its bytes.
 //
@@ -59,9 +94,19 @@ type Item struct {
 //	writes  | stamp u64 | count uvarint | write … |          kind 1, version 1
 //	roster  | the record of package membership |             kind 2, version 1
 //
-//	write   | length uvarint, of the rest | flags uvarint | count uvarint | record … |
-//	signal  | 1 u8 | collection | item | type | user | weight uvarint, milli | at svarint, Unix ms |
-//	item    | 2 u8 | collection | id | attributes |
+//	write   | length uvarint, of the rest | flags uvarint | key, if flag 1 | count uvarint | record … |
+//	key     | hash 16 | body 16 |
+//	record  | kind u8, + 128 with a key | key, if so | fields |
+//
+//	signal     1 | collection | item | type | user | weight uvarint, milli | at svarint, Unix ms |
+//	item       2 | collection | id | attributes |
+//	embedding  3 | collection | item | vector, f32 … |
+//	hardneg    4 | collection | item | user | op u8: 0 unhide, 1 hide |
+//	delete     5 | collection | id |
+//	collection 6 | collection | half-life uvarint, ms | dimension uvarint |
+//	             | count uvarint | type … | count uvarint | attribute … |
+//	type       | weight uvarint, milli | name |
+//	attribute  | type u8 | name |
 //
 // A collection of no bytes is DefaultCollection. A write travels to the machine that joins it without
 // its length, as EncodeWrite returns it.
@@ -70,31 +115,37 @@ const (
 	rosterVersion = 1
 
 	writesHeader = 2 + 8
+
+	writeKeyed = 1
 )
 
-// EncodeWrite returns the bytes of w, for EncodeWrites.
+// EncodeWrite returns the bytes of w, for EncodeWrites. Where it is made once and often, use a Builder.
 func EncodeWrite(w Write) []byte {
-	b := binary.AppendUvarint(nil, w.Flags)
-	b = binary.AppendUvarint(b, uint64(len(w.Records)))
+	var b Builder
 	for _, r := range w.Records {
-		b = r.append(b)
+		if k, ok := r.(Keyed); ok {
+			b.Add(k.Record)
+			b.keyLast(k.Key)
+		} else {
+			b.Add(r)
+		}
 	}
-	return b
+	return b.finish(w.Key)
 }
 
-// EncodeSignal is EncodeWrite of a single signal, in one allocation.
+// EncodeSignal is EncodeWrite of a single signal.
 func EncodeSignal(s Signal) []byte {
-	size := 32 + len(s.Collection) + len(s.Item) + len(s.Type) + len(s.User)
-	return s.append(single(size))
+	var b Builder
+	b.Signal(s)
+	return b.Bytes()
 }
 
-// EncodeItem is EncodeWrite of a single item, in one allocation.
+// EncodeItem is EncodeWrite of a single item.
 func EncodeItem(i Item) []byte {
-	return i.append(single(16 + len(i.Collection) + len(i.ID) + len(i.Attrs)))
+	var b Builder
+	b.Item(i)
+	return b.Bytes()
 }
-
-// single begins a write of one record with no flags.
-func single(size int) []byte { return append(make([]byte, 0, size), 0, 1) }
 
 func (s Signal) append(b []byte) []byte {
 	b = appendCollection(append(b, byte(RecordSignal)), s.Collection)
@@ -108,8 +159,43 @@ func (s Signal) append(b []byte) []byte {
 func (i Item) append(b []byte) []byte {
 	b = appendCollection(append(b, byte(RecordItem)), i.Collection)
 	b = appendText(b, i.ID)
-	b = binary.AppendUvarint(b, uint64(len(i.Attrs)))
-	return append(b, i.Attrs...)
+	return appendText(b, i.Attrs)
+}
+
+func (e Embedding) append(b []byte) []byte {
+	b = appendCollection(append(b, byte(RecordEmbedding)), e.Collection)
+	b = appendText(b, e.Item)
+	return appendText(b, e.Vector)
+}
+
+func (h HardNeg) append(b []byte) []byte {
+	b = appendCollection(append(b, byte(RecordHardNeg)), h.Collection)
+	b = appendText(b, h.Item)
+	b = appendText(b, h.User)
+	if h.Hide {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+func (d Delete) append(b []byte) []byte {
+	b = appendCollection(append(b, byte(RecordDelete)), d.Collection)
+	return appendText(b, d.ID)
+}
+
+func (c Collection) append(b []byte) []byte {
+	b = appendCollection(append(b, byte(RecordCollection)), c.Name)
+	b = binary.AppendUvarint(b, uint64(c.Schema.HalfLife.Milliseconds()))
+	b = binary.AppendUvarint(b, uint64(c.Schema.Dimension))
+	b = binary.AppendUvarint(b, uint64(len(c.Schema.Types)))
+	for _, t := range c.Schema.Types {
+		b = appendText(binary.AppendUvarint(b, t.Milli), t.Name)
+	}
+	b = binary.AppendUvarint(b, uint64(len(c.Schema.Attributes)))
+	for _, a := range c.Schema.Attributes {
+		b = appendText(append(b, byte(a.Type)), a.Name)
+	}
+	return b
 }
 
 func appendCollection(b []byte, name string) []byte {
@@ -119,7 +205,7 @@ func appendCollection(b []byte, name string) []byte {
 	return appendText(b, name)
 }
 
-func appendText(b []byte, s string) []byte {
+func appendText[S string | []byte](b []byte, s S) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 

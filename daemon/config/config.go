@@ -80,7 +80,7 @@ type Member struct {
 
 // Replication says what an acknowledged write has gone through.
 type Replication struct {
-	Ack           string        // quorum
+	Ack           string        // what a write waits for that does not say: quorum or leader
 	QuorumTimeout time.Duration // how long a write waits for its quorum
 }
 

@@ -69,7 +69,7 @@ func TestParse_Whole(t *testing.T) {
 	text := `
 members:
   - {name: a, grpc_addr: "a.example:1", http_addr: "a.example:2", grpc_bind: "10.0.0.1:3", http_bind: ":4"}
-replication: {ack: quorum, quorum_timeout: 1s}
+replication: {ack: leader, quorum_timeout: 1s}
 election: {tick: 20ms, heartbeat_ticks: 2, election_ticks: 15}
 forward: {connect: 2s, request: 3s, fan_out: 4s}
 status: {member: 1s}
@@ -87,7 +87,7 @@ metrics: {bind: "127.0.0.1:5"}
 		Members:  []Member{{"a", "a.example:1", "a.example:2", "10.0.0.1:3", ":4"}},
 		Topology: c.Topology,
 		HTTPBind: ":4", GRPCBind: "10.0.0.1:3", MetricsBind: "127.0.0.1:5",
-		Replication: Replication{Ack: "quorum", QuorumTimeout: time.Second},
+		Replication: Replication{Ack: "leader", QuorumTimeout: time.Second},
 		Election:    Election{Tick: 20 * time.Millisecond, HeartbeatTicks: 2, ElectionTicks: 15},
 		Forward:     Forward{Connect: 2 * time.Second, Request: 3 * time.Second, FanOut: 4 * time.Second},
 		Status:      Status{Member: time.Second},
@@ -180,10 +180,10 @@ func TestParse_Refuses(t *testing.T) {
 			`t.yaml:10: "1s5" is no duration`,
 			"t.yaml:11: a seq stands where several keys belong",
 		}},
-		{"ranges", named("election: {tick: 1h}\nclock: {max_drift: -1s}\nreplication: {ack: leader}\n"), Flags{Name: "us-east"}, none, []string{
+		{"ranges", named("election: {tick: 1h}\nclock: {max_drift: -1s}\nreplication: {ack: local}\n"), Flags{Name: "us-east"}, none, []string{
 			"t.yaml:9: election.tick: is 1h0m0s; want 1ms to 10s",
 			"t.yaml:10: clock.max_drift: is -1s; want 1ms to 1m0s",
-			`t.yaml:11: replication.ack: is "leader"; want quorum`,
+			`t.yaml:11: replication.ack: is "local"; want quorum or leader`,
 		}},
 		{"heartbeat above election", named("election:\n  heartbeat_ticks: 20\n"), Flags{Name: "us-east"}, none, []string{
 			"t.yaml:10: election.election_ticks: is 10; it must be above election.heartbeat_ticks, which is 20",

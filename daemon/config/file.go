@@ -189,11 +189,12 @@ func keys() []string {
 
 func (d *document) replication(ps *problems) Replication {
 	r := d.Replication
-	if ack := r.Ack.or("quorum"); ack != "quorum" {
-		ps.add(r.Ack.line, "replication.ack", "is %q; want quorum", ack)
+	ack := r.Ack.or("quorum")
+	if ack != "quorum" && ack != "leader" {
+		ps.add(r.Ack.line, "replication.ack", "is %q; want quorum or leader", ack)
 	}
 	return Replication{
-		Ack:           "quorum",
+		Ack:           ack,
 		QuorumTimeout: r.QuorumTimeout.within(ps, "replication.quorum_timeout", 3*time.Second, 10*time.Millisecond, 10*time.Minute),
 	}
 }

@@ -8,7 +8,7 @@ import (
 // FormatError refuses a record or a key that this binary did not write: cut short, of an unknown
 // version, or against a rule of the record.
 type FormatError struct {
-	Record string // collection, item, row or rank key
+	Record string // collection, item, row, …
 	Detail string
 }
 
@@ -87,6 +87,42 @@ func (d *decoder) version(want uint8) {
 	if v := d.u8(); v != want {
 		d.fail("version %d, this binary reads %d", v, want)
 	}
+}
+
+// versions reads the version of a record of which this binary reads several, and returns it.
+func (d *decoder) versions(first, last uint8) uint8 {
+	v := d.u8()
+	if v < first || v > last {
+		d.fail("version %d, this binary reads %d to %d", v, first, last)
+	}
+	return v
+}
+
+// count reads how many things of at least a byte each follow: at most limit.
+func (d *decoder) count(what string, limit uint64) int {
+	n := d.uvarint()
+	switch {
+	case n > limit:
+		d.fail("%d %s, limit %d", n, what, limit)
+		return 0
+	case n > uint64(len(d.b)):
+		d.fail("cut short: %d %s in %d bytes", n, what, len(d.b))
+		return 0
+	}
+	return int(n)
+}
+
+// text reads a length and a copy of that many bytes.
+func (d *decoder) text() string { return string(d.bytes(d.uvarint())) }
+
+// array16 reads 16 bytes.
+func (d *decoder) array16() (v [16]byte) {
+	copy(v[:], d.bytes(16))
+	return v
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 // finish reports the first error, or bytes left over.

@@ -1,10 +1,11 @@
 // Package entity is the data model of one group: items, the totals of their signals, decayed masses
-// and the ranks made from them, the schema of a collection, and the keys and records that all of it
-// is stored under.
+// and the ranks made from them, embeddings, what users hide, the schema of a collection, the receipts
+// of keyed writes, and the keys and records that all of it is stored under.
 //
 // It is pure: no clock, no I/O, no goroutine, no map. What is stored is made of integers only, because
 // compilers and architectures disagree about floats and members must not disagree about their state;
-// a float64 appears in a Score, which is an answer and never stored.
+// a float64 appears in a Score, which is an answer and never stored. An embedding is the bits that a
+// client gave: nothing here computes with them.
 //
 // # Words
 //
@@ -21,10 +22,16 @@
 //	item        03 | collection u32 | id                    -> Item
 //	row         04 | collection u32 | id                    -> Row
 //	rank        05 | collection u32 | bucket, falling u64 | id -> (empty)
+//	embedding   06 | collection u32 | id                    -> Embedding
+//	hardneg     07 | collection u32 | length u16 | user | item -> HardNeg
+//	receipt     08 | period u32 | hash of an idempotency key, 16 -> Receipt
+//	receipts    09                                          -> Receipts
 //
-// An id is always the last part of its key, so any bytes may stand in it and ids sort by their bytes.
+// An id is always the last part of its key, or its length stands before it, so any bytes may stand in
+// it and ids sort by their bytes.
 // The rank key of an item is there exactly when its row says that it exists, and its bucket is that of
-// the row's mass.
+// the row's mass. A row that says nothing is not stored. An embedding needs no item, as a row needs
+// none. What a user hides is about an id, and outlives the item.
 //
 // Callers: apply writes all of this, query reads it, the gateway checks ids with CheckID. Nobody else
 // knows the layout.

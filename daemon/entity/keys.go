@@ -9,6 +9,10 @@ const (
 	tableItem       = 0x03
 	tableRow        = 0x04
 	tableRank       = 0x05
+	tableEmbedding  = 0x06
+	tableHardNeg    = 0x07
+	tableReceipt    = 0x08
+	tableReceipts   = 0x09
 )
 
 // rankHeader is the length of a rank key before its id.
@@ -37,6 +41,36 @@ func AppendItemKey[ID string | []byte](b []byte, c CollectionID, id ID) []byte {
 func AppendRowKey[ID string | []byte](b []byte, c CollectionID, id ID) []byte {
 	return append(binary.BigEndian.AppendUint32(append(b, tableRow), uint32(c)), id...)
 }
+
+// AppendEmbeddingKey appends the key of an item's embedding.
+func AppendEmbeddingKey[ID string | []byte](b []byte, c CollectionID, id ID) []byte {
+	return append(binary.BigEndian.AppendUint32(append(b, tableEmbedding), uint32(c)), id...)
+}
+
+// AppendHardNegPrefix appends what the keys of all hard negatives of a user begin with, and no others.
+func AppendHardNegPrefix(b []byte, c CollectionID, user string) []byte {
+	b = binary.BigEndian.AppendUint32(append(b, tableHardNeg), uint32(c))
+	b = binary.BigEndian.AppendUint16(b, uint16(len(user))) // at most MaxIDBytes
+	return append(b, user...)
+}
+
+// AppendHardNegKey appends the key of a user's hard negative about an item.
+func AppendHardNegKey[ID string | []byte](b []byte, c CollectionID, user string, item ID) []byte {
+	return append(AppendHardNegPrefix(b, c, user), item...)
+}
+
+// AppendReceiptKey appends the key of the receipt of an idempotency key that was first met in period.
+func AppendReceiptKey(b []byte, period uint32, key [16]byte) []byte {
+	return append(binary.BigEndian.AppendUint32(append(b, tableReceipt), period), key[:]...)
+}
+
+// ReceiptBounds returns the half-open range of the keys of all receipts of the periods in [from, to).
+func ReceiptBounds(from, to uint32) (lower, upper []byte) {
+	return binary.BigEndian.AppendUint32([]byte{tableReceipt}, from), binary.BigEndian.AppendUint32([]byte{tableReceipt}, to)
+}
+
+// ReceiptsKey returns the one key of the Receipts.
+func ReceiptsKey() []byte { return []byte{tableReceipts} }
 
 // AppendRankKey appends the key of an item's rank. Keys sort by bucket, highest first, then by id.
 func AppendRankKey[ID string | []byte](b []byte, c CollectionID, bucket Bucket, id ID) []byte {

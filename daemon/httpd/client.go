@@ -107,6 +107,13 @@ type answer struct {
 	body   []byte
 }
 
+// problem returns the problem in the answer, if that is what it is.
+func (a *answer) problem() (*api.Problem, bool) {
+	p := &api.Problem{}
+	ok := a.header.Get("Content-Type") == api.ProblemType && json.Unmarshal(a.body, p) == nil && p.Code != ""
+	return p, ok
+}
+
 // LocalStatus asks the member at addr for its own view. It implements ops.Asker.
 func (c *Client) LocalStatus(ctx context.Context, addr string) (api.LocalStatus, error) {
 	a, err := c.do(ctx, addr, http.MethodGet, &url.URL{Path: "/cluster/status/local"}, nil, nil)
@@ -123,8 +130,8 @@ func (c *Client) LocalStatus(ctx context.Context, addr string) (api.LocalStatus,
 	return s, nil
 }
 
-// forwarded are the headers of a request that travel along. Idempotency-Key must not be among them
-// while writes do not know it: net/http takes it as leave to send a POST twice.
+// forwarded are the headers of a request that travel along. Idempotency-Key must not be among them:
+// net/http takes it as leave to send a POST twice. A write carries its key inside.
 var forwarded = []string{"Authorization", "Content-Type"}
 
 // forward sends r with its body to the member of cluster at addr. It ends with the caller, whose connection

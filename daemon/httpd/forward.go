@@ -15,12 +15,29 @@ import (
 // leaderPoll is how often a request that waits for a leader looks for one.
 const leaderPoll = 10 * time.Millisecond
 
-// onLeader runs a request on the leader: here, or by forwarding it once.
+// onLeader runs a request on the leader: here, or by forwarding it whole.
+func (s *Server) onLeader(w http.ResponseWriter, r *request, h handler) error {
+	return s.lead(r, func() error { return h(w, r) }, func(l ops.Leader) error {
+		a, err := s.client.forward(s.ops.Cluster().String(), l.HTTPAddr, r.Request, r.body, r.within)
+		s.metrics.forwarded(a, err)
+		if err != nil {
+			return err
+		}
+		if a.status == http.StatusMisdirectedRequest {
+			return errNotLeader
+		}
+		relay(w, a)
+		return nil
+	})
+}
+
+// lead does something on the leader, once: here, if this member leads, or by asking the leader there.
 //
 // What certainly had no effect is tried again, for LeaderWait: no leader is known, it cannot be
-// reached, or it answers that it does not lead. So an application sees an election as a slow write.
-// As soon as anything of a request was sent and no whole answer came, the answer is outcome_unknown.
-func (s *Server) onLeader(w http.ResponseWriter, r *request, h handler) error {
+// reached (*unreachedError), or it does not lead (*replica.NotLeaderError). So an application sees an
+// election as a slow write. As soon as anything of a request was sent and no whole answer came, the
+// answer is outcome_unknown.
+func (s *Server) lead(r *request, here func() error, there func(ops.Leader) error) error {
 	deadline := time.Now().Add(s.opts.LeaderWait)
 	var tried ops.Leader // did not take the request; the same view of it is not asked again
 	var refusal error    // why
@@ -31,7 +48,7 @@ func (s *Server) onLeader(w http.ResponseWriter, r *request, h handler) error {
 		}
 		switch {
 		case l.Self:
-			err := h(w, r)
+			err := here()
 			if _, moved := errors.AsType[*replica.NotLeaderError](err); !moved || r.marked {
 				return err
 			}
@@ -44,19 +61,13 @@ func (s *Server) onLeader(w http.ResponseWriter, r *request, h handler) error {
 		case l.HTTPAddr == "":
 			refusal = api.NewProblem(api.CodeLeaderUnreached, fmt.Sprintf("the roster here does not know member %s, which leads term %d", l.ID, l.Term))
 		default:
-			a, err := s.client.forward(s.ops.Cluster().String(), l.HTTPAddr, r.Request, r.body, r.within)
-			s.metrics.forwarded(a, err)
-			if err == nil && a.status != http.StatusMisdirectedRequest {
-				relay(w, a)
-				return nil
-			}
+			err := there(l)
 			tried = l
-			switch unreached, ok := errors.AsType[*unreachedError](err); {
-			case err == nil:
+			if _, moved := errors.AsType[*replica.NotLeaderError](err); moved {
 				refusal = noLeader(l)
-			case ok:
+			} else if unreached, ok := errors.AsType[*unreachedError](err); ok {
 				refusal = leaderUnreached(l, unreached)
-			default:
+			} else {
 				return err
 			}
 		}

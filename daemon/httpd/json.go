@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/entity"
 )
 
 // A scanner walks one JSON text (RFC 8259) from left to right, more strictly than encoding/json:
@@ -339,7 +340,7 @@ func (s *scanner) canonical(dst []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return appendString(dst, v), nil
+		return entity.AppendString(dst, v), nil
 	case c == '-' || '0' <= c && c <= '9':
 		n, err := s.number()
 		if err != nil {
@@ -390,28 +391,11 @@ func (s *scanner) join(dst []byte, m members) ([]byte, error) {
 			}
 			dst = append(dst, ',')
 		}
-		dst = appendString(dst, x.key)
+		dst = entity.AppendString(dst, x.key)
 		dst = append(dst, ':')
 		dst = append(dst, m.values[x.start:x.end]...)
 	}
 	return append(dst, '}'), nil
-}
-
-// appendString appends v, valid UTF-8, as a JSON string with the fewest escapes.
-func appendString(dst, v []byte) []byte {
-	const hex = "0123456789abcdef"
-	dst = append(dst, '"')
-	for _, c := range v {
-		switch {
-		case c == '"' || c == '\\':
-			dst = append(dst, '\\', c)
-		case c < ' ':
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		default:
-			dst = append(dst, c)
-		}
-	}
-	return append(dst, '"')
 }
 
 // maxQuoted is how much of a caller's input an error repeats, in bytes.

@@ -22,10 +22,11 @@ type metrics struct {
 	seconds  *prometheus.HistogramVec // {route}
 	requests *prometheus.CounterVec   // {route, status}
 	forwards *prometheus.CounterVec   // {outcome}
+	gathered prometheus.Histogram
 	panics   prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, gathering func() float64) *metrics {
 	m := &metrics{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "tidal_httpd_request_seconds",
@@ -40,13 +41,22 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "tidal_httpd_forwards_total",
 			Help: "Requests forwarded to the leader, by outcome.",
 		}, []string{"outcome"}),
+		gathered: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "tidal_httpd_gathered_writes",
+			Help:    "Writes handed over to the leader in one request.",
+			Buckets: prometheus.ExponentialBuckets(1, 4, 7), // 1 to 4,096
+		}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tidal_httpd_panics_total",
 			Help: "Handlers that panicked. Every one is a bug.",
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.seconds, m.requests, m.forwards, m.panics)
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "tidal_httpd_gathering_writes",
+			Help: "Writes that wait for the next request to the leader.",
+		}, gathering))
+		reg.MustRegister(m.seconds, m.requests, m.forwards, m.gathered, m.panics)
 	}
 	return m
 }

@@ -63,7 +63,9 @@ func problem(err error) *api.Problem {
 	}
 	if e, ok := errors.AsType[*ops.FutureError](err); ok {
 		p := api.NewProblem(api.CodeBadRequest, e.Error())
-		p.Field = "ts"
+		if p.Field = "ts"; e.Record > 0 {
+			p.Field = fmt.Sprintf("[%d].ts", e.Record)
+		}
 		return exceeds(p, float64(e.Ahead.Milliseconds()), float64(e.Limit.Milliseconds()), "ms")
 	}
 	if e, ok := errors.AsType[*ops.IndexTimeoutError](err); ok {
@@ -72,7 +74,10 @@ func problem(err error) *api.Problem {
 	if _, ok := errors.AsType[*ops.ReadTimeoutError](err); ok {
 		return api.NewProblem(api.CodeReadTimeout, detail)
 	}
-	if _, ok := errors.AsType[*ops.NotFoundError](err); ok {
+	if e, ok := errors.AsType[*ops.NotFoundError](err); ok {
+		if e.What == "collection" {
+			return api.NewProblem(api.CodeUnknownCollection, detail)
+		}
 		return api.NewProblem(api.CodeNotFound, detail)
 	}
 	if e, ok := errors.AsType[*ops.EventIDError](err); ok {

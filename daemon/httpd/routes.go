@@ -15,14 +15,17 @@ const (
 	// onLeader: on the leader. Another member forwards it once; with the marker it is refused there
 	// with not_leader.
 	onLeader
+	// handedOver: on the leader. Another member decodes it and hands the write over, together with
+	// others.
+	handedOver
 )
 
 // String returns the word of ROUTES.md.
 func (c class) String() string {
-	if c == onLeader {
-		return "leader"
+	if c == here {
+		return "here"
 	}
-	return "here"
+	return "leader"
 }
 
 // handler decodes, calls ops and encodes. An error becomes a problem; nothing was written then.
@@ -42,13 +45,22 @@ type route struct {
 // readParams choose what state a read must reflect.
 var readParams = []string{"consistency", "min_index"}
 
+// writeParams choose what a write waits for.
+var writeParams = []string{"ack"}
+
 // routes is the whole HTTP surface. ROUTES.md is its document; a test compares them.
 func (s *Server) routes() []route {
 	return []route{
-		{"POST", "/items", onLeader, []string{"ack"}, api.MaxBodyBytes, false, "one item: 201 made, 200 replaced; an array: 200", s.postItems},
+		{"POST", "/items", handedOver, writeParams, api.MaxBodyBytes, false, "one item: 201 made, 200 replaced, 202 with ack=leader; an array: 200", s.records((*decoder).item, replaced)},
 		{"GET", "/items/{id}", here, append([]string{"collection"}, readParams...), 0, false, "200", s.getItem},
-		{"POST", "/signals", onLeader, []string{"ack"}, api.MaxBodyBytes, false, "204", s.postSignals},
-		{"GET", "/feed", here, append([]string{"user", "collection", "limit"}, readParams...), 0, false, "200", s.getFeed},
+		{"DELETE", "/items/{id}", handedOver, append([]string{"collection"}, writeParams...), 0, false, "204, also if there was none", s.deleteItem},
+		{"POST", "/signals", handedOver, writeParams, api.MaxBodyBytes, false, "one signal: 204; an array: 200", s.records((*decoder).signal, noContent)},
+		{"POST", "/embeddings", handedOver, writeParams, api.MaxBodyBytes, false, "one embedding: 204; an array: 200", s.records((*decoder).embedding, noContent)},
+		{"POST", "/hardnegs", handedOver, writeParams, api.MaxBodyBytes, false, "one: 204; an array: 200", s.records((*decoder).hardNeg, noContent)},
+		{"PUT", "/collections/{name}", handedOver, writeParams, 64 << 10, false, "201 made, 200 the same or changed, 202 with ack=leader", s.putCollection},
+		{"GET", "/collections/{name}", here, readParams, 0, false, "200", s.getCollection},
+		{"GET", "/feed", here, append([]string{"user", "collection", "limit", "diversity"}, readParams...), 0, false, "200", s.getFeed},
+		{"POST", pathWrites, here, nil, maxWritesBytes, false, "200; for members alone", s.writes},
 		{"GET", "/cluster/status", here, nil, 0, false, "200", s.clusterStatus},
 		{"GET", "/cluster/status/local", here, nil, 0, false, "200", s.localStatus},
 		{"GET", "/cluster/members", here, nil, 0, false, "200", s.members},

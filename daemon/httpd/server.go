@@ -54,6 +54,8 @@ type Options struct {
 	LeaderWait time.Duration
 	// Heartbeat is how long a stream of events is silent at most. 0: 5 s.
 	Heartbeat time.Duration
+	// Ack is what a write waits for that does not say: api.AckQuorum or api.AckLeader. Empty: quorum.
+	Ack string
 
 	Logger  *slog.Logger          // nil: silent
 	Metrics prometheus.Registerer // nil: kept, not exported
@@ -65,6 +67,7 @@ type Server struct {
 	log     *slog.Logger
 	ops     *ops.Ops
 	client  *Client
+	gather  gatherer
 	metrics *metrics
 	mux     *http.ServeMux
 	http    *http.Server
@@ -93,13 +96,19 @@ func New(opts Options) (*Server, error) {
 	if opts.Heartbeat == 0 {
 		opts.Heartbeat = 5 * time.Second
 	}
+	if opts.Ack == "" {
+		opts.Ack = api.AckQuorum
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{opts: opts, log: opts.Logger, ops: opts.Ops, client: opts.Client, metrics: newMetrics(opts.Metrics)}
+	s := &Server{opts: opts, log: opts.Logger, ops: opts.Ops, client: opts.Client}
+	s.metrics = newMetrics(opts.Metrics, s.gather.waiting)
 	s.mux = s.newMux(s.routes())
 	base, end := context.WithCancelCause(context.Background())
 	s.end = end
+	s.gather.client, s.gather.metrics, s.gather.base = s.client, s.metrics, base
+	s.gather.cluster = func() string { return s.ops.Cluster().String() }
 	s.http = &http.Server{
 		Handler:           s,
 		BaseContext:       func(net.Listener) context.Context { return base },
@@ -134,6 +143,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.mu.stopping = true
 	s.mu.Unlock()
 	s.mu.running.Wait()
+	s.gather.stop()
 	return err
 }
 

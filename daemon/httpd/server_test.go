@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -42,6 +43,7 @@ type options struct {
 	quorum     time.Duration
 	journal    *journal.Journal
 	heartbeat  time.Duration
+	ack        string
 }
 
 // start runs the members called names; the first leads term 2.
@@ -74,7 +76,7 @@ func serve(t *testing.T, o options, m *opstest.Member, ln net.Listener) *node {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	s, err := httpd.New(httpd.Options{Ops: verbs, Client: client, PeerKey: o.peerKey, Authorize: o.authorize, LeaderWait: o.leaderWait, Heartbeat: o.heartbeat, Metrics: reg})
+	s, err := httpd.New(httpd.Options{Ops: verbs, Client: client, PeerKey: o.peerKey, Authorize: o.authorize, LeaderWait: o.leaderWait, Heartbeat: o.heartbeat, Ack: o.ack, Metrics: reg})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +90,32 @@ func serve(t *testing.T, o options, m *opstest.Member, ln net.Listener) *node {
 		http.DefaultClient.CloseIdleConnections()
 	})
 	return &node{t: t, member: m, server: s, addr: ln.Addr().String(), reg: reg}
+}
+
+// metric returns the value of a counter or a gauge, or how often a histogram was observed.
+func (n *node) metric(name string) float64 {
+	n.t.Helper()
+	families, err := n.reg.Gather()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == name {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return sum
+}
+
+// listenAndServe serves h on a port of its own and returns its address.
+func listenAndServe(t *testing.T, h http.Handler) string {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
 }
 
 // got is an answer.
@@ -174,7 +202,7 @@ func TestServer_WritesAndReads(t *testing.T) {
 		t.Errorf("POST /items again = %d %s, want 200", g.status, g.body)
 	}
 	g = n.do("POST", "/items", `[{"id":"j"},{"id":"k","collection":"nope"}]`)
-	if w := decode[api.Written](t, g); g.status != 200 || len(w.Refused) != 1 || w.Refused[0].Record != 1 || w.Refused[0].Code != api.CodeNotFound {
+	if w := decode[api.Written](t, g); g.status != 200 || len(w.Refused) != 1 || w.Refused[0].Record != 1 || w.Refused[0].Code != api.CodeUnknownCollection || *w.Accepted != 1 {
 		t.Errorf("POST /items of an array = %d %s, want record 1 refused", g.status, g.body)
 	}
 	g = n.do("POST", "/signals", `{"item":"i","signal":"view","weight":2}`)
@@ -183,7 +211,7 @@ func TestServer_WritesAndReads(t *testing.T) {
 		h.Get("Tidal-Ack") != "quorum" || h.Get("Tidal-Replicated-To") != "1" || h.Get("Tidal-Pending") != "b" {
 		t.Errorf("POST /signals = %d %v", g.status, h)
 	}
-	p := wantProblem(t, n.do("POST", "/signals", `{"item":"i","signal":"like"}`), api.CodeBadRequest)
+	p := wantProblem(t, n.do("POST", "/signals", `{"item":"i","signal":"like"}`), api.CodeUnknownSignal)
 	if !strings.Contains(p.Detail, "like") {
 		t.Errorf("an unknown signal: %q does not name it", p.Detail)
 	}
@@ -194,8 +222,7 @@ func TestServer_WritesAndReads(t *testing.T) {
 		t.Errorf("GET /items/i = %d %s %v", g.status, g.body, g.header)
 	}
 	wantProblem(t, n.get("/items/nope"), api.CodeNotFound)
-	wantProblem(t, n.get("/items/i?collection=nope"), api.CodeNotFound)
-	wantProblem(t, n.get("/feed?diversity=genre:2"), api.CodeBadRequest)
+	wantProblem(t, n.get("/items/i?collection=nope"), api.CodeUnknownCollection)
 	g = n.get("/feed?limit=1&user=u&consistency=linearizable")
 	if f := decode[api.FeedAnswer](t, g); g.status != 200 || len(f.Results) != 1 || f.Results[0].ID != "i" || f.AppliedIndex != 6 || f.LagEvents == nil || f.UnavailableShards == nil {
 		t.Errorf("GET /feed = %d %s", g.status, g.body)
@@ -244,7 +271,17 @@ func TestServer_RefusesByName(t *testing.T) {
 		{"POST", "/signals", `{`, api.CodeBadRequest, ""},
 		{"POST", "/signals", `{"item":"","signal":"view"}`, api.CodeBadRequest, "item"},
 		{"POST", "/signals", `{"item":"a","signal":"view","ts":` + fmt.Sprint(opstest.Start.UnixMilli()+501) + `}`, api.CodeBadRequest, "ts"},
-		{"POST", "/signals?ack=leader", view, api.CodeBadRequest, "ack"},
+		{"POST", "/signals?ack=all", view, api.CodeBadRequest, "ack"},
+		{"POST", "/signals", `[` + view + `,{"item":"a"}]`, api.CodeBadRequest, "[1].signal"},
+		{"POST", "/signals", `[` + view + `,{"item":"a","signal":"view","ts":` + fmt.Sprint(opstest.Start.UnixMilli()+501) + `}]`, api.CodeBadRequest, "[1].ts"},
+		{"POST", "/embeddings", `{"item":"a","vector":[1e39]}`, api.CodeBadRequest, "vector"},
+		{"POST", "/hardnegs", `{"item":"a","user":"u","op":"hid"}`, api.CodeBadRequest, "op"},
+		{"PUT", "/collections/c", `{"signals":{}}`, api.CodeBadRequest, "half_life"},
+		{"PUT", "/collections/%ff", `{"half_life":"1h","signals":{}}`, api.CodeBadRequest, "name"},
+		{"GET", "/collections/nope", "", api.CodeUnknownCollection, ""},
+		{"DELETE", "/items/%ff", "", api.CodeBadRequest, "id"},
+		{"DELETE", "/items/a?collection=nope", "", api.CodeUnknownCollection, ""},
+		{"POST", "/internal/writes", "\x01\x00", api.CodeNoRoute, ""},
 		{"POST", "/signals?ack=local", view, api.CodeBadRequest, "ack"},
 		{"POST", "/signals?dry=1", view, api.CodeBadRequest, "dry"},
 		{"POST", "/items", `{"id":"d","a":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + `}`, api.CodeBadRequest, "a"},
@@ -261,7 +298,8 @@ func TestServer_RefusesByName(t *testing.T) {
 	if g := n.do("DELETE", "/items", ""); g.header.Get("Allow") != "POST" {
 		t.Errorf("Allow of /items = %q, want POST", g.header.Get("Allow"))
 	}
-	wantProblem(t, n.do("POST", "/signals", view, "Idempotency-Key", "k"), api.CodeBadRequest)
+	wantProblem(t, n.do("POST", "/signals", view, "Idempotency-Key", strings.Repeat("k", 257)), api.CodeBadRequest)
+	wantProblem(t, n.do("PUT", "/collections/c", `{"half_life":"1h","signals":{}}`, "Idempotency-Key", "k"), api.CodeBadRequest)
 	wantProblem(t, n.get("/feed", "Tidal-Cluster", "ff"), api.CodeWrongCluster)
 	if g := n.get("/feed", "Tidal-Cluster", n.member.Status().Cluster.String()); g.status != 200 {
 		t.Errorf("GET /feed of the right cluster = %d %s", g.status, g.body)

@@ -8,72 +8,111 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/query"
+	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/state"
 )
 
-// Written is an acknowledged write: committed by a majority and applied on this member, the leader.
+// Write is one write on its way into the log.
+type Write struct {
+	Data []byte // of a command.Builder, checked; nobody changes it
+	// Ack is what to wait for: api.AckQuorum or api.AckLeader. A write with idempotency keys always
+	// waits for the quorum: before it is applied nobody knows whether it came before.
+	Ack string
+}
+
+// Written is an acknowledged write.
 type Written struct {
-	ID      ident.EntryID
-	Created bool // an item was made that did not exist
+	// ID is its entry. Of a write that came before, under the same key, the entry of then.
+	ID ident.EntryID
+	// Ack is what is promised: committed by a majority and applied on the leader, or durable in the
+	// leader's log. With api.AckLeader it is not known what the state makes of the records: Created,
+	// Version, Refused and Denied are zero.
+	Ack     string
+	Created bool   // an item or a collection was made that did not exist
+	Version uint64 // of the schema that was declared
 	Refused []command.Refusal
+	// Denied says why nothing of the write was taken; nil: it was.
+	Denied *command.Refusal
 	// Replicated counts the other members that hold the write durably by now; Pending names those
 	// that do not yet, in roster order.
 	Replicated int
 	Pending    []string
 }
 
-// Write puts w into the log and returns when it is applied here. Records that the state refuses are
-// in Written; every other error is about all of w. Errors: *FutureError, those of (*Replica).Write
-// with ErrQuorumTimeout as the cause of a wait that took too long, and of Options.Replica.
-func (o *Ops) Write(ctx context.Context, w command.Write) (Written, error) {
-	if err := o.checkTimes(w); err != nil {
+// Write puts w into the log and returns when it is acknowledged. What the state refuses is in Written;
+// every error is about all of w. Errors: *FutureError, those of (*Replica).Write with
+// ErrQuorumTimeout as the cause of a wait that took too long, and of Options.Replica.
+func (o *Ops) Write(ctx context.Context, w Write) (Written, error) {
+	wait, err := o.Begin(ctx, w)
+	if err != nil {
 		return Written{}, err
+	}
+	return wait()
+}
+
+// Begin is the first half of a Write: writes that were begun one after the other are put into the log
+// in this order. wait is the other half, to be called once; an error of Begin says that nothing
+// happened.
+func (o *Ops) Begin(ctx context.Context, w Write) (wait func() (Written, error), err error) {
+	facts := command.Inspect(w.Data)
+	if facts.Latest != 0 {
+		if err := o.CheckTime(facts.Latest); err != nil {
+			err.Record = facts.Record
+			return nil, err
+		}
 	}
 	r, err := o.opts.Replica(surface)
 	if err != nil {
-		return Written{}, err
+		return nil, err
+	}
+	ack := consensus.AckQuorum
+	if w.Ack == api.AckLeader && !facts.Keyed {
+		ack = consensus.AckLeader
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, o.opts.QuorumTimeout, ErrQuorumTimeout)
-	defer cancel()
-	res, err := r.Write(ctx, encode(w))
+	settled, err := r.Begin(w.Data, ack)
 	if err != nil {
-		return Written{}, err
+		cancel()
+		return nil, err
 	}
-	out := Written{ID: res.ID, Created: res.Outcome.Created, Refused: res.Outcome.Refused, Replicated: len(res.Replicated)}
+	return func() (Written, error) {
+		defer cancel()
+		res, err := settled(ctx)
+		if err != nil {
+			return Written{}, err
+		}
+		return o.written(res), nil
+	}, nil
+}
+
+func (o *Ops) written(res replica.Result) Written {
+	out := Written{
+		ID: res.ID, Ack: api.AckQuorum, Created: res.Outcome.Created, Version: res.Outcome.Version,
+		Refused: res.Outcome.Refused, Denied: res.Outcome.Denied, Replicated: len(res.Replicated),
+	}
+	if res.Ack == consensus.AckLeader {
+		out.Ack = api.AckLeader
+	}
+	if first := res.Outcome.First; first.Index != 0 {
+		out.ID = first
+	}
 	roster := o.opts.Member.Roster()
 	if out.Replicated < len(roster.Members)-1 {
 		out.Pending = o.pending(roster, res.Replicated)
 	}
-	return out, nil
+	return out
 }
 
-// encode spares the common single record the growing of a buffer.
-func encode(w command.Write) []byte {
-	if len(w.Records) == 1 && w.Flags == 0 {
-		switch r := w.Records[0].(type) {
-		case command.Signal:
-			return command.EncodeSignal(r)
-		case command.Item:
-			return command.EncodeItem(r)
-		}
-	}
-	return command.EncodeWrite(w)
-}
-
-// checkTimes refuses signals from the future. It runs where the write is accepted, so that one clock
-// judges: the leader's.
-func (o *Ops) checkTimes(w command.Write) error {
-	for i, r := range w.Records {
-		s, ok := r.(command.Signal)
-		if !ok || s.At == 0 {
-			continue
-		}
-		if ahead := time.UnixMilli(s.At).Sub(o.opts.Now()); ahead > o.opts.MaxDrift {
-			return &FutureError{Record: i, Ahead: ahead, Limit: o.opts.MaxDrift}
-		}
+// CheckTime refuses a signal from the future: at is its Unix time in milliseconds. Begin does it too.
+// It runs where the write is accepted, so that one clock judges: the leader's.
+func (o *Ops) CheckTime(at int64) *FutureError {
+	if ahead := time.UnixMilli(at).Sub(o.opts.Now()); ahead > o.opts.MaxDrift {
+		return &FutureError{Ahead: ahead, Limit: o.opts.MaxDrift}
 	}
 	return nil
 }
@@ -118,6 +157,8 @@ func (o *Ops) Item(ctx context.Context, collection, id string, read Read) (api.I
 type FeedRequest struct {
 	Collection string
 	Limit      int // 1 to api.MaxFeedLimit
+	User       string
+	Diversity  query.Diversity
 	Read
 }
 
@@ -126,7 +167,7 @@ type FeedRequest struct {
 func (o *Ops) Feed(ctx context.Context, req FeedRequest) (api.FeedAnswer, Reflected, error) {
 	out := api.FeedAnswer{UnavailableShards: []string{}}
 	ref, err := o.read(ctx, req.Read, func(view *state.View, now int64) (err error) {
-		out.Results, err = readFeed(view, req.Collection, req.Limit, now)
+		out.Results, out.DiversityExhausted, err = readFeed(view, req, now)
 		return err
 	})
 	out.Reflects = ref.Reflects
@@ -194,22 +235,60 @@ func readItem(view *state.View, collection, id string, now int64) (api.ItemAnswe
 		ID: it.ID, Collection: it.Collection, Version: it.Version, Attrs: it.Attrs, Score: it.Score,
 		Signals: make(map[string]api.SignalTotals, len(it.Signals)),
 	}
+	if it.Dimension != 0 {
+		out.Dimension = new(it.Dimension)
+	}
 	for _, s := range it.Signals {
 		out.Signals[s.Type] = api.SignalTotals{Count: s.Count, Weight: s.Weight, Score: s.Score}
 	}
 	return out, nil
 }
 
-func readFeed(view *state.View, collection string, limit int, now int64) ([]api.FeedItem, error) {
-	ranked, err := query.Feed(view, query.FeedRequest{Collection: collection, Limit: limit, Now: now})
+func readFeed(view *state.View, req FeedRequest, now int64) (items []api.FeedItem, exhausted bool, err error) {
+	feed, err := query.Feed(view, query.FeedRequest{
+		Collection: req.Collection, Limit: req.Limit, Now: now, User: req.User, Diversity: req.Diversity,
+	})
 	if err != nil {
-		return nil, notFound(err)
+		return nil, false, notFound(err)
 	}
-	out := make([]api.FeedItem, len(ranked))
-	for i, r := range ranked {
-		out[i] = api.FeedItem{ID: r.ID, Score: r.Score, Attrs: r.Attrs}
+	items = make([]api.FeedItem, len(feed.Items))
+	for i, r := range feed.Items {
+		items[i] = api.FeedItem{ID: r.ID, Score: r.Score, Attrs: r.Attrs}
 	}
-	return out, nil
+	return items, feed.Exhausted, nil
+}
+
+// Collection returns a collection. Errors: *NotFoundError, those of a read.
+func (o *Ops) Collection(ctx context.Context, name string, read Read) (api.CollectionAnswer, Reflected, error) {
+	var out api.CollectionAnswer
+	ref, err := o.read(ctx, read, func(view *state.View, _ int64) error {
+		c, err := query.Collection(view, name)
+		if err != nil {
+			return notFound(err)
+		}
+		out = collectionAnswer(c)
+		return nil
+	})
+	out.Reflects = ref.Reflects
+	return out, ref, err
+}
+
+func collectionAnswer(c entity.Collection) api.CollectionAnswer {
+	out := api.CollectionAnswer{
+		Name: c.Name, Version: c.Version, HalfLife: c.HalfLife.String(), HalfLifeMS: c.HalfLife.Milliseconds(), InUse: c.InUse,
+		Signals:    make(map[string]api.SignalType, len(c.Types)),
+		Attributes: make(map[string]string, len(c.Attributes)),
+	}
+	for _, t := range c.Types {
+		out.Signals[t.Name] = api.SignalType{Weight: float64(t.Milli) / entity.MilliPerWeight}
+	}
+	for _, a := range c.Attributes {
+		out.Attributes[a.Name] = a.Type.String()
+	}
+	if c.Dimension != 0 {
+		out.Dimension = new(c.Dimension)
+	}
+	return out
 }
 
 // notFound says in this package's words that a collection is not there.

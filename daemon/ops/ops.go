@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/consensus"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/member"
@@ -36,7 +37,7 @@ type Member interface {
 
 // Replica is one open replica. *replica.Replica implements it.
 type Replica interface {
-	Write(ctx context.Context, write []byte) (replica.Result, error)
+	Begin(write []byte, ack consensus.Ack) (wait func(context.Context) (replica.Result, error), err error)
 	ReadIndex(ctx context.Context) (uint64, error)
 	WaitApplied(ctx context.Context, index uint64) error
 	View() *state.View

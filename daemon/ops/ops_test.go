@@ -42,7 +42,9 @@ func newOps(t *testing.T, m *opstest.Member, ask ops.Asker) *ops.Ops {
 	return o
 }
 
-func write(records ...command.Record) command.Write { return command.Write{Records: records} }
+func write(records ...command.Record) ops.Write {
+	return ops.Write{Data: command.EncodeWrite(command.Write{Records: records})}
+}
 
 func TestOps_WriteThenRead(t *testing.T) {
 	t.Parallel()
@@ -52,7 +54,7 @@ func TestOps_WriteThenRead(t *testing.T) {
 	ctx := t.Context()
 
 	w, err := o.Write(ctx, write(command.Item{ID: "i", Attrs: []byte(`{"n":1}`)}))
-	want := ops.Written{ID: ident.EntryID{Term: 2, Index: 2}, Created: true, Replicated: 1, Pending: []string{"c"}}
+	want := ops.Written{ID: ident.EntryID{Term: 2, Index: 2}, Ack: "quorum", Created: true, Replicated: 1, Pending: []string{"c"}}
 	if err != nil || !reflect.DeepEqual(w, want) {
 		t.Fatalf("Write(item) = %+v, %v, want %+v", w, err, want)
 	}
@@ -60,8 +62,8 @@ func TestOps_WriteThenRead(t *testing.T) {
 		command.Signal{Item: "i", Type: "view", Milli: 2500},
 		command.Signal{Item: "i", Type: "nope", Milli: 1000},
 	))
-	if err != nil || len(w.Refused) != 1 || w.Refused[0].Record != 1 || w.Refused[0].Code != string(api.CodeBadRequest) {
-		t.Fatalf("Write(signals) = %+v, %v, want record 1 refused as bad_request", w, err)
+	if err != nil || len(w.Refused) != 1 || w.Refused[0].Record != 1 || w.Refused[0].Code != string(api.CodeUnknownSignal) {
+		t.Fatalf("Write(signals) = %+v, %v, want record 1 refused as unknown_signal", w, err)
 	}
 	item, ref, err := o.Item(ctx, "default", "i", ops.Read{MinIndex: 3})
 	if err != nil || string(item.Attrs) != `{"n":1}` || item.Signals["view"] != (api.SignalTotals{Count: 1, Weight: 2.5, Score: item.Score}) {

@@ -13,9 +13,23 @@ import (
 // FeedRequest asks for the items of a collection that score highest.
 type FeedRequest struct {
 	Collection string
-	Limit      int   // how many items at most; 0 or less: none
-	Now        int64 // Unix ms
+	Limit      int    // how many items at most; 0 or less: none
+	Now        int64  // Unix ms
+	User       string // does not see what it hides; empty: nobody
+	Diversity  Diversity
 }
+
+// Diversity bounds how many items of a feed share a value of an attribute. An item that lacks the
+// attribute, or has null, is never bounded; one that has an array counts for each of its elements. The
+// zero Diversity bounds nothing.
+type Diversity struct {
+	Attribute string
+	Most      int // at least 1
+}
+
+// diversityScan is how many items are looked at, as a multiple of the limit, before a diverse feed
+// ends short.
+const diversityScan = 50
 
 // Ranked is one item of a feed.
 type Ranked struct {
@@ -27,73 +41,218 @@ type Ranked struct {
 	Mass entity.Mass
 }
 
+// Ranking is a feed.
+type Ranking struct {
+	Items []Ranked
+	// Exhausted says that there are fewer than Limit items because the scan for diverse ones ended,
+	// not because there are no more.
+	Exhausted bool
+}
+
 // Feed returns the items of a collection by falling mass, then by rising id: those that no other item
-// precedes, at most Limit. Items without signals come last. Errors: *NoCollectionError, or the
-// store's.
-func Feed(view *state.View, r FeedRequest) ([]Ranked, error) {
+// precedes, at most Limit, without those that the user hides and those that Diversity leaves out.
+// Items without signals come last. Errors: *NoCollectionError, or the store's.
+func Feed(view *state.View, r FeedRequest) (Ranking, error) {
 	c, err := schema(view, r.Collection)
+	if err != nil {
+		return Ranking{}, err
+	}
+	f := feed{view: view, c: c.ID}
+	if r.User != "" {
+		if err := f.hideFrom(r.User); err != nil {
+			return Ranking{}, err
+		}
+	}
+	var out Ranking
+	if r.Diversity == (Diversity{}) || r.Limit <= 0 {
+		out.Items, err = f.read(r.Limit)
+	} else {
+		out, err = f.diverse(r.Limit, r.Diversity)
+	}
+	if err != nil {
+		return Ranking{}, fmt.Errorf("rank collection %q: %w", c.Name, err)
+	}
+	for i := range out.Items {
+		out.Items[i].Score = c.Score(out.Items[i].Mass, r.Now)
+	}
+	return out, nil
+}
+
+// feed is the making of one.
+type feed struct {
+	view *state.View
+	c    entity.CollectionID
+	// hides is what the keys of the user's hard negatives begin with; empty: nothing is hidden.
+	hides []byte
+	key   []byte // scratch
+}
+
+// hideFrom makes the feed that of a user. Most users hide nothing: then it costs no more than to know.
+func (f *feed) hideFrom(user string) (err error) {
+	prefix := entity.AppendHardNegPrefix(nil, f.c, user)
+	it := f.view.Iter(prefix, nil)
+	defer func() { err = errors.Join(err, it.Close()) }()
+	if it.First() && len(it.Key()) > len(prefix) && string(it.Key()[:len(prefix)]) == string(prefix) {
+		f.hides = prefix
+	}
+	return nil
+}
+
+// hidden reports whether the user hides an item.
+func (f *feed) hidden(id []byte) (bool, error) {
+	if len(f.hides) == 0 {
+		return false, nil
+	}
+	f.key = append(append(f.key[:0], f.hides...), id...)
+	record, ok, err := f.view.Get(f.key)
+	if err != nil || !ok {
+		return false, err
+	}
+	h, err := entity.DecodeHardNeg(record)
+	return h.Hidden, err
+}
+
+// read returns the first limit items, with their documents.
+func (f *feed) read(limit int) ([]Ranked, error) {
+	top, err := f.best(limit)
 	if err != nil {
 		return nil, err
 	}
-	top, err := best(view, c.ID, r.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("rank collection %q: %w", c.Name, err)
-	}
 	for i := range top {
-		doc, ok, err := document(view, c.ID, top[i].ID)
-		if err == nil && !ok {
-			err = fmt.Errorf("rank of an item %q that is not there", top[i].ID)
-		}
-		if err != nil {
+		if err := f.document(&top[i]); err != nil {
 			return nil, err
 		}
-		top[i].Score, top[i].Version, top[i].Attrs = c.Score(top[i].Mass, r.Now), doc.Version, doc.Attrs
 	}
 	return top, nil
 }
 
-// best returns the ids and masses of the first limit items of a collection, in order.
+func (f *feed) document(r *Ranked) error {
+	doc, ok, err := document(f.view, f.c, r.ID)
+	if err == nil && !ok {
+		err = fmt.Errorf("rank of an item %q that is not there", r.ID)
+	}
+	r.Version, r.Attrs = doc.Version, doc.Attrs
+	return err
+}
+
+// diverse takes items in order as long as no value has its share. Mostly a few times the limit are
+// enough; only where they are not, all that may be looked at are ranked.
+func (f *feed) diverse(limit int, d Diversity) (Ranking, error) {
+	key := entity.AppendString(nil, d.Attribute)
+	var top []Ranked
+	var out Ranking
+	shares := map[string]int{}
+	looked := 0
+	for _, scan := range []int{4 * limit, diversityScan * limit} {
+		var err error
+		if top, err = f.best(scan + 1); err != nil {
+			return Ranking{}, err
+		}
+		for ; looked < min(len(top), scan); looked++ {
+			r := top[looked]
+			if err := f.document(&r); err != nil {
+				return Ranking{}, err
+			}
+			value, _ := entity.AttributeOf(r.Attrs, key)
+			if !take(shares, value, d.Most) {
+				continue
+			}
+			if out.Items = append(out.Items, r); len(out.Items) == limit {
+				return out, nil
+			}
+		}
+		if len(top) <= scan { // there are no more
+			return out, nil
+		}
+	}
+	out.Exhausted = true
+	return out, nil
+}
+
+// take counts an item with this value of the attribute in, unless one of its elements has its share.
+func take(shares map[string]int, value []byte, most int) bool {
+	if len(value) == 0 || value[0] == 'n' {
+		return true
+	}
+	for v := range entity.Elements(value) {
+		if shares[string(v)] >= most {
+			return false
+		}
+	}
+	for v := range entity.Elements(value) {
+		shares[string(v)]++
+	}
+	return true
+}
+
+// best returns the ids and masses of the first limit items that are not hidden, in order.
 //
 // It walks the buckets from the top, and ends when no bucket that is left can hold an item that
-// precedes the last one found. Rank keys say in which bucket an item is, rows say where in it.
-func best(view *state.View, c entity.CollectionID, limit int) (top []Ranked, err error) {
+// precedes the last one found. Rank keys say in which bucket an item is, rows say where in it. What
+// was found is kept as a heap with the last one at the root.
+func (f *feed) best(limit int) (top []Ranked, err error) {
 	if limit <= 0 {
 		return nil, nil
 	}
-	it := view.Iter(entity.RankBounds(c))
+	it := f.view.Iter(entity.RankBounds(f.c))
 	defer func() { err = errors.Join(err, it.Close()) }()
 	var row entity.Row
-	var key []byte
 	for ok := it.First(); ok; ok = it.Next() {
 		bucket, id, err := entity.ParseRankKey(it.Key())
 		if err != nil {
 			return nil, err
 		}
-		if len(top) == limit && settled(top[limit-1].Mass, bucket) {
+		full := len(top) == limit
+		if full && settled(top[0].Mass, bucket) {
 			break
 		}
 		found := Ranked{}
 		if bucket != entity.NoBucket {
-			key = entity.AppendRowKey(key[:0], c, id)
-			if err := readRow(view, key, &row); err != nil {
+			f.key = entity.AppendRowKey(f.key[:0], f.c, id)
+			if err := readRow(f.view, f.key, &row); err != nil {
 				return nil, fmt.Errorf("read row of item %q: %w", id, err)
 			}
 			found.Mass = row.Mass()
-			if len(top) == limit && found.Mass.Compare(top[limit-1].Mass) < 0 {
+			if full && found.Mass.Compare(top[0].Mass) < 0 {
 				continue
 			}
 		}
-		found.ID = string(id)
-		at, _ := slices.BinarySearchFunc(top, found, precedence)
-		if at == limit {
+		if found.ID = string(id); full && precedence(found, top[0]) > 0 {
 			continue
 		}
-		if len(top) == limit {
-			top = top[:limit-1]
+		if hidden, err := f.hidden(id); err != nil {
+			return nil, fmt.Errorf("read who hides item %q: %w", id, err)
+		} else if hidden {
+			continue
 		}
-		top = slices.Insert(top, at, found)
+		if full {
+			top[0] = found
+			sink(top, 0)
+		} else if top = append(top, found); len(top) == limit {
+			for i := limit / 2; i >= 0; i-- {
+				sink(top, i)
+			}
+		}
 	}
+	slices.SortFunc(top, precedence)
 	return top, nil
+}
+
+// sink restores the heap below i, where every item precedes its parent.
+func sink(heap []Ranked, i int) {
+	for {
+		last := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(heap); child++ {
+			if precedence(heap[last], heap[child]) < 0 {
+				last = child
+			}
+		}
+		if last == i {
+			return
+		}
+		heap[i], heap[last] = heap[last], heap[i]
+		i = last
+	}
 }
 
 // settled reports whether an item of mass last precedes every item from bucket on that was not seen

@@ -23,6 +23,7 @@ type Details struct {
 	Attrs      []byte // a JSON object
 	Score      float64
 	Signals    []Signal // one for each signal type of the collection, in its order
+	Dimension  int      // of its embedding; 0: it has none
 }
 
 // Signal is what is known of one signal type of an item.
@@ -48,7 +49,12 @@ func Item(view *state.View, collection, id string, now int64) (Details, bool, er
 	if err := readRow(view, entity.AppendRowKey(nil, c.ID, id), &row); err != nil {
 		return Details{}, false, fmt.Errorf("read row of item %q: %w", id, err)
 	}
+	dimension, err := dimension(view, c.ID, id)
+	if err != nil {
+		return Details{}, false, err
+	}
 	item := Details{
+		Dimension:  dimension,
 		Collection: c.Name,
 		ID:         id,
 		Version:    doc.Version,
@@ -69,7 +75,23 @@ func Item(view *state.View, collection, id string, now int64) (Details, bool, er
 	return item, true, nil
 }
 
-// schema reads the schema of a collection.
+// Collection returns a collection. Errors: *NoCollectionError, or the store's.
+func Collection(view *state.View, name string) (entity.Collection, error) { return schema(view, name) }
+
+// dimension returns how many floats the embedding of an item has; 0: there is none.
+func dimension(view *state.View, c entity.CollectionID, id string) (int, error) {
+	record, ok, err := view.Get(entity.AppendEmbeddingKey(nil, c, id))
+	if err != nil || !ok {
+		return 0, err
+	}
+	e, err := entity.DecodeEmbedding(record)
+	if err != nil {
+		return 0, fmt.Errorf("read embedding of item %q: %w", id, err)
+	}
+	return e.Dimension(), nil
+}
+
+// schema reads a collection.
 func schema(view *state.View, name string) (entity.Collection, error) {
 	record, ok, err := view.Get(entity.CollectionKey(name))
 	if err != nil {

@@ -22,8 +22,10 @@ const now = 1_760_000_000_000
 
 // fixture is an item as a test wants it: its row, and whether it exists.
 type fixture struct {
-	id  string
-	row entity.Row
+	id     string
+	row    entity.Row
+	attrs  string // empty: {"id":1}
+	hidden string // by whom; "shown": hidden once and not any more, from user u
 }
 
 // withItems runs do on a view of a store that holds the items, in two collections: those of "default"
@@ -37,9 +39,16 @@ func withItems(t interface{ Fatalf(string, ...any) }, items []fixture, do func(*
 	put := func(b *state.Batch, c entity.CollectionID, i fixture) {
 		b.Set(entity.AppendRowKey(nil, c, i.id), i.row.Append(nil))
 		if i.row.Exists {
-			doc := entity.Item{Version: 9, Created: 8, Attrs: []byte(`{"id":1}`)}
+			doc := entity.Item{Version: 9, Created: 8, Attrs: []byte(cmp.Or(i.attrs, `{"id":1}`))}
 			b.Set(entity.AppendItemKey(nil, c, i.id), doc.Append(nil))
 			b.Set(entity.AppendRankKey(nil, c, i.row.Mass().Bucket(), i.id), nil)
+		}
+		switch i.hidden {
+		case "":
+		case "shown":
+			b.Set(entity.AppendHardNegKey(nil, c, "u", i.id), entity.HardNeg{Stamp: 7}.Append(nil))
+		default:
+			b.Set(entity.AppendHardNegKey(nil, c, i.hidden, i.id), entity.HardNeg{Hidden: true, Stamp: 7}.Append(nil))
 		}
 	}
 	err := state.Create(opts, pos, func(b *state.Batch) error {
@@ -49,7 +58,7 @@ func withItems(t interface{ Fatalf(string, ...any) }, items []fixture, do func(*
 		for _, i := range items {
 			put(b, c.ID, i)
 		}
-		put(b, other.ID, fixture{"stranger", entity.Row{Exists: true}})
+		put(b, other.ID, fixture{id: "stranger", row: entity.Row{Exists: true}})
 		return nil
 	})
 	if err != nil {
@@ -87,7 +96,7 @@ func TestFeed_IsTheFrontOfAFullSort(t *testing.T) {
 				rapid.Uint64Range(1, 1e18),               // anything
 			).Draw(t, "units")
 			exists := rapid.IntRange(0, 4).Draw(t, "exists") > 0
-			items = append(items, fixture{id, row(exists, units, now)})
+			items = append(items, fixture{id: id, row: row(exists, units, now)})
 		}
 		var want []fixture
 		for _, i := range items {
@@ -104,10 +113,10 @@ func TestFeed_IsTheFrontOfAFullSort(t *testing.T) {
 				if err != nil {
 					t.Fatalf("feed of %d: %v", limit, err)
 				}
-				if len(got) != min(limit, len(want)) {
-					t.Fatalf("feed of %d has %d, of %d items", limit, len(got), len(want))
+				if len(got.Items) != min(limit, len(want)) {
+					t.Fatalf("feed of %d has %d, of %d items", limit, len(got.Items), len(want))
 				}
-				for i, g := range got {
+				for i, g := range got.Items {
 					if g.ID != want[i].id || g.Mass != want[i].row.Mass() {
 						t.Fatalf("feed of %d, place %d: %q, want %q", limit, i, g.ID, want[i].id)
 					}
@@ -117,21 +126,91 @@ func TestFeed_IsTheFrontOfAFullSort(t *testing.T) {
 	})
 }
 
+// A feed of a user, with a bound on what items share, is what a walk along the full sort takes.
+func TestFeed_HidesAndDiversifies(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var items []fixture
+		for i := range rapid.IntRange(0, 150).Draw(t, "items") {
+			f := fixture{id: fmt.Sprintf("i%03d", i), row: row(true, rapid.SampledFrom([]uint64{0, 1e6, 2e6, 9e6}).Draw(t, "units"), now)}
+			f.attrs = rapid.SampledFrom([]string{`{}`, `{"g":null}`, `{"g":"a"}`, `{"g":"a"}`, `{"g":"b"}`, `{"g":["a","c"]}`, `{"g":[]}`, `{"f":"a","g":7}`}).Draw(t, "attrs")
+			f.hidden = rapid.SampledFrom([]string{"", "", "", "u", "v", "shown"}).Draw(t, "hidden")
+			items = append(items, f)
+		}
+		sorted := slices.SortedFunc(slices.Values(items), func(x, y fixture) int {
+			return cmp.Or(y.row.Mass().Compare(x.row.Mass()), cmp.Compare(x.id, y.id))
+		})
+		sorted = slices.DeleteFunc(sorted, func(f fixture) bool { return f.hidden == "u" })
+		limit, most := rapid.IntRange(1, 12).Draw(t, "limit"), rapid.IntRange(1, 3).Draw(t, "most")
+		values := map[string][]string{`{"g":"a"}`: {"a"}, `{"g":"b"}`: {"b"}, `{"g":["a","c"]}`: {"a", "c"}, `{"f":"a","g":7}`: {"7"}}
+		shares := map[string]int{}
+		var want []string
+		exhausted := false
+		for i, f := range sorted {
+			if len(want) == limit {
+				break
+			}
+			if exhausted = i == 50*limit; exhausted {
+				break
+			}
+			if slices.ContainsFunc(values[f.attrs], func(v string) bool { return shares[v] >= most }) {
+				continue
+			}
+			for _, v := range values[f.attrs] {
+				shares[v]++
+			}
+			want = append(want, f.id)
+		}
+		withItems(t, items, func(view *state.View) {
+			r := query.FeedRequest{Collection: "default", Limit: limit, Now: now, User: "u", Diversity: query.Diversity{Attribute: "g", Most: most}}
+			feed, err := query.Feed(view, r)
+			if err != nil {
+				t.Fatalf("feed: %v", err)
+			}
+			var got []string
+			for _, i := range feed.Items {
+				got = append(got, i.ID)
+			}
+			if !slices.Equal(got, want) || feed.Exhausted != exhausted {
+				t.Fatalf("feed %v, exhausted %t, want %v, %t", got, feed.Exhausted, want, exhausted)
+			}
+		})
+	})
+}
+
+// The scan for diverse items ends, and the feed says so.
+func TestFeed_SaysThatDiversityIsExhausted(t *testing.T) {
+	t.Parallel()
+	for n, exhausted := range map[int]bool{100: false, 101: true} {
+		var items []fixture
+		for i := range n {
+			items = append(items, fixture{id: fmt.Sprintf("i%03d", i), row: row(true, 0, now), attrs: `{"g":"a"}`})
+		}
+		withItems(t, items, func(view *state.View) {
+			feed, err := query.Feed(view, query.FeedRequest{Collection: "default", Limit: 2, Now: now, Diversity: query.Diversity{Attribute: "g", Most: 1}})
+			if err != nil || len(feed.Items) != 1 || feed.Exhausted != exhausted {
+				t.Errorf("of %d items: %d in the feed, exhausted %t, %v, want 1, %t", n, len(feed.Items), feed.Exhausted, err, exhausted)
+			}
+		})
+	}
+}
+
 func TestFeed_GivesScoresAndAttributes(t *testing.T) {
 	t.Parallel()
 	week := entity.DefaultCollection().HalfLife.Milliseconds()
 	items := []fixture{
-		{"none", row(true, 0, 0)},
-		{"old", row(true, 3e6, now-week)},
-		{"new", row(true, 2e6, now)},
-		{"of 1970", row(true, 1e18, 1)},
-		{"gone", row(false, 9e6, now)},
+		{id: "none", row: row(true, 0, 0)},
+		{id: "old", row: row(true, 3e6, now-week)},
+		{id: "new", row: row(true, 2e6, now)},
+		{id: "of 1970", row: row(true, 1e18, 1)},
+		{id: "gone", row: row(false, 9e6, now)},
 	}
 	withItems(t, items, func(view *state.View) {
-		got, err := query.Feed(view, query.FeedRequest{Collection: "default", Limit: 10, Now: now})
+		feed, err := query.Feed(view, query.FeedRequest{Collection: "default", Limit: 10, Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
+		got := feed.Items
 		want := []struct {
 			id    string
 			score float64
@@ -150,7 +229,7 @@ func TestFeed_GivesScoresAndAttributes(t *testing.T) {
 func TestItem_GivesTotals(t *testing.T) {
 	t.Parallel()
 	r := row(true, 2_500_000, now)
-	withItems(t, []fixture{{"a", r}, {"ghost", row(false, 1e6, now)}, {"new", row(true, 0, 0)}}, func(view *state.View) {
+	withItems(t, []fixture{{id: "a", row: r}, {id: "ghost", row: row(false, 1e6, now)}, {id: "new", row: row(true, 0, 0)}}, func(view *state.View) {
 		got, ok, err := query.Item(view, "default", "a", now)
 		if err != nil || !ok || len(got.Signals) != 1 {
 			t.Fatalf("item = %+v, %t, %v", got, ok, err)
@@ -197,7 +276,7 @@ func TestFeed_ReportsAFaultyState(t *testing.T) {
 		{"no row", func(b *state.Batch) { b.Set(entity.AppendRankKey(nil, 1, 7, "a"), nil) },
 			`rank collection "default": read row of item "a": an item without a row`},
 		{"no item", func(b *state.Batch) { b.Set(entity.AppendRankKey(nil, 1, entity.NoBucket, "a"), nil) },
-			`rank of an item "a" that is not there`},
+			`rank collection "default": rank of an item "a" that is not there`},
 	} {
 		opts := state.Options{FS: vfs.NewMem(), Dir: "/state"}
 		pos := state.Position{Applied: ident.EntryID{Term: 1, Index: 1}, Conf: &pb.ConfState{Voters: []uint64{1}}}
@@ -226,7 +305,7 @@ func BenchmarkFeed(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
 		items := make([]fixture, n)
 		for i := range items {
-			items[i] = fixture{fmt.Sprintf("item-%07d", i), row(true, 1e6+uint64(i)*1e4, now)}
+			items[i] = fixture{id: fmt.Sprintf("item-%07d", i), row: row(true, 1e6+uint64(i)*1e4, now)}
 		}
 		withItems(b, items, func(view *state.View) {
 			for _, limit := range []int{20, 1000} {

@@ -33,6 +33,14 @@ func (b *Batch) Delete(key []byte) {
 	}
 }
 
+// DeleteRange removes every key in [lower, upper). Where it meets a Set of this batch, the later one
+// of the two counts.
+func (b *Batch) DeleteRange(lower, upper []byte) {
+	if b.checkKey(lower) && b.checkKey(upper) {
+		b.fail(b.b.DeleteRange(lower, upper, nil))
+	}
+}
+
 // Len returns the size of the batch in bytes.
 func (b *Batch) Len() int { return b.b.Len() }
 

@@ -132,6 +132,13 @@ func (m *Member) BeforeWrite(f func(context.Context) error) {
 	m.mu.write = f
 }
 
+// MaxKeys bounds the idempotency keys that are kept.
+func (m *Member) MaxKeys(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.machine.MaxKeys = n
+}
+
 // Replicated says which other members hold writes durably.
 func (m *Member) Replicated(ids ...ident.MemberID) {
 	m.mu.Lock()
@@ -189,28 +196,40 @@ func (m *Member) Status() member.Status {
 // Replica is the replica of a Member.
 type Replica struct{ m *Member }
 
-// Write applies data at once, if this member leads.
-func (r Replica) Write(ctx context.Context, data []byte) (replica.Result, error) {
+// Begin applies data at once, if this member leads; BeforeWrite may delay that until the wait. With
+// consensus.AckLeader it says no more than a replica would.
+func (r Replica) Begin(data []byte, ack consensus.Ack) (func(context.Context) (replica.Result, error), error) {
 	r.m.mu.Lock()
 	before, role := r.m.mu.write, r.m.mu.role
 	r.m.mu.Unlock()
 	if role.State != raft.StateLeader {
-		return replica.Result{}, &replica.NotLeaderError{Term: role.Term, Leader: role.Leader}
+		return nil, &replica.NotLeaderError{Term: role.Term, Leader: role.Leader}
 	}
-	if before != nil {
+	if before == nil {
+		res, err := r.apply(data, role.Term, ack)
+		return func(context.Context) (replica.Result, error) { return res, err }, nil
+	}
+	return func(ctx context.Context) (replica.Result, error) {
 		if err := before(ctx); err != nil {
 			return replica.Result{}, err
 		}
-	}
+		return r.apply(data, role.Term, ack)
+	}, nil
+}
+
+func (r Replica) apply(data []byte, term uint64, ack consensus.Ack) (replica.Result, error) {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
-	id := ident.EntryID{Term: role.Term, Index: r.m.store.Position().Applied.Index + 1}
+	id := ident.EntryID{Term: term, Index: r.m.store.Position().Applied.Index + 1}
 	run := &apply.Run{Entries: []*pb.Entry{{
 		Term: proto.Uint64(id.Term), Index: proto.Uint64(id.Index), Type: pb.EntryNormal.Enum(),
-		Data: command.EncodeWrites(ident.MakeStamp(Start.UnixMilli()), [][]byte{data}),
+		Data: command.EncodeWrites(ident.MakeStamp(Start.UnixMilli())+ident.Stamp(id.Index), [][]byte{data}),
 	}}}
 	if err := r.m.mu.machine.Apply([]*apply.Run{run}); err != nil {
 		return replica.Result{}, err
+	}
+	if ack == consensus.AckLeader {
+		return replica.Result{ID: id, Ack: ack}, nil
 	}
 	return replica.Result{ID: id, Outcome: run.Outcomes[0][0], Replicated: r.m.mu.have}, nil
 }
