@@ -58,6 +58,25 @@ func (e *NotFoundError) Error() string {
 	return s
 }
 
+// DeclinedError: the question was answered with no.
+type DeclinedError struct{}
+
+func (*DeclinedError) Error() string { return "the question was not answered with yes" }
+
+// UnknownError: a change was sent and its answer was lost, and nobody could say what became of it.
+type UnknownError struct {
+	Operation string
+	Err       error // of sending it
+	Asked     error // of asking for it
+}
+
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("%v; operation %s was not found: %v", e.Err, e.Operation, e.Asked)
+}
+
+// Unwrap returns the cause.
+func (e *UnknownError) Unwrap() error { return e.Err }
+
 // TimeoutError: what was waited for did not come in time.
 type TimeoutError struct {
 	After time.Duration

@@ -18,6 +18,7 @@ import (
 const (
 	envEndpoints = "TIDALCTL_ENDPOINTS"
 	envTokenFile = "TIDALCTL_TOKEN_FILE"
+	envNoInput   = "TIDALCTL_NO_INPUT"
 )
 
 // defaultEndpoints returns the members of `tidald dev`.

@@ -142,6 +142,7 @@ func environmentText() string {
                        Default: ` + strings.Join(defaultEndpoints(), ",\n                       ") + `
                        (the cluster of "tidald dev")
   ` + envTokenFile + `  file with the key of the cluster; it never stands in a flag
+  ` + envNoInput + `    any value: never ask (CI is the same); a change needs --yes then
   NO_COLOR             any value: no colour
   FORCE_COLOR          colour even in a pipe; 0 or false: none. CLICOLOR_FORCE is the same
   CLICOLOR, TERM       CLICOLOR=0 and TERM=dumb: no colour

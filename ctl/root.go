@@ -15,6 +15,7 @@ import (
 // The groups of the help.
 const (
 	GroupRead   = "read"
+	GroupChange = "change"
 	GroupClient = "client"
 )
 
@@ -42,7 +43,7 @@ that "tidald dev" starts on this machine:
 	}
 	root.CompletionOptions.DisableDefaultCmd = true // ctl/verbs has it, with the rules of a verb
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	root.AddGroup(&cobra.Group{ID: GroupRead, Title: "Read:"}, &cobra.Group{ID: GroupClient, Title: "Client:"})
+	root.AddGroup(&cobra.Group{ID: GroupRead, Title: "Read:"}, &cobra.Group{ID: GroupChange, Title: "Change:"}, &cobra.Group{ID: GroupClient, Title: "Client:"})
 	f.addFlags(root.PersistentFlags())
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(f.help)

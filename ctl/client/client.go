@@ -73,6 +73,7 @@ type Client struct {
 	agent     string
 	timeout   time.Duration
 	http      *retryablehttp.Client
+	patient   *http.Client // for what changes something: never again, and as long as the caller waits
 
 	mu struct {
 		sync.Mutex
@@ -97,22 +98,23 @@ func New(o Options) (*Client, error) {
 	if c.timeout == 0 {
 		c.timeout = ReadTimeout
 	}
-	transport := o.Transport
+	transport, patient := o.Transport, o.Transport
 	if transport == nil {
-		transport = &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: EndpointTimeout}).DialContext,
-			TLSHandshakeTimeout:   EndpointTimeout,
-			ResponseHeaderTimeout: EndpointTimeout,
-			ForceAttemptHTTP2:     true,
+		t := &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			DialContext:         (&net.Dialer{Timeout: EndpointTimeout}).DialContext,
+			TLSHandshakeTimeout: EndpointTimeout,
+			ForceAttemptHTTP2:   true,
 		}
+		patient = t.Clone()
+		t.ResponseHeaderTimeout = EndpointTimeout
+		transport = t
 	}
+	// A member never redirects; whoever does must not be handed the key.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.patient = &http.Client{Transport: patient, CheckRedirect: stay}
 	c.http = &retryablehttp.Client{
-		HTTPClient: &http.Client{
-			Transport: transport,
-			// A member never redirects; whoever does must not be handed the key.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		HTTPClient:   &http.Client{Transport: transport, CheckRedirect: stay},
 		RetryMax:     1,
 		RetryWaitMin: maxJitter / 2,
 		RetryWaitMax: maxJitter,
@@ -175,13 +177,17 @@ func get[T any](ctx context.Context, c *Client, path string) (T, Source, error) 
 		if err := json.Unmarshal(body, &value); err != nil {
 			return value, Source{}, &foreignError{fmt.Sprintf("the answer is not what %s answers: %v", path, err)}
 		}
-		return value, Source{
-			Endpoint: endpoint.String(),
-			Member:   header.Get(api.HeaderMember),
-			Term:     number(header.Get(api.HeaderTerm)),
-			Index:    number(header.Get(api.HeaderIndex)),
-		}, nil
+		return value, sourceOf(endpoint, header), nil
 	})
+}
+
+func sourceOf(endpoint *url.URL, header http.Header) Source {
+	return Source{
+		Endpoint: endpoint.String(),
+		Member:   header.Get(api.HeaderMember),
+		Term:     number(header.Get(api.HeaderTerm)),
+		Index:    number(header.Get(api.HeaderIndex)),
+	}
 }
 
 // number reads a header that holds one; nil when it does not.

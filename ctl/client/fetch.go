@@ -33,36 +33,50 @@ func (c *Client) send(ctx context.Context, target *url.URL, accept string) (*htt
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", accept+", "+api.ProblemType)
-	if c.agent != "" {
-		req.Header.Set("User-Agent", c.agent)
-	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
+	c.dress(req.Header, accept)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, err
 	}
-	member := resp.Header.Get(api.HeaderMember)
-	if resp.StatusCode == http.StatusOK && member != "" {
-		return resp, nil
+	if err := checkAnswer(resp, target.Host); err != nil {
+		resp.Body.Close()
+		return nil, err
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusOK {
-		return nil, &foreignError{"the answer names no member: not a tidald"}
+	return resp, nil
+}
+
+// dress puts on what every request carries.
+func (c *Client) dress(h http.Header, accept string) {
+	h.Set("Accept", accept+", "+api.ProblemType)
+	if c.agent != "" {
+		h.Set("User-Agent", c.agent)
+	}
+	if c.token != "" {
+		h.Set("Authorization", "Bearer "+c.token)
+	}
+}
+
+// checkAnswer returns nil for the answer of a member that did not refuse. It reads the body otherwise.
+func checkAnswer(resp *http.Response, endpoint string) error {
+	member := resp.Header.Get(api.HeaderMember)
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusAccepted:
+		if member == "" {
+			return &foreignError{"the answer names no member: not a tidald"}
+		}
+		return nil
 	}
 	body, err := readAnswer(resp)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var p api.Problem
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if media != api.ProblemType || json.Unmarshal(body, &p) != nil || p.Code == "" {
-		return nil, &foreignError{fmt.Sprintf("HTTP %s without a problem: not a tidald", resp.Status)}
+		return &foreignError{fmt.Sprintf("HTTP %s without a problem: not a tidald", resp.Status)}
 	}
 	p.Status = resp.StatusCode
-	return nil, &ProblemError{Endpoint: target.Host, Member: member, Problem: &p}
+	return &ProblemError{Endpoint: endpoint, Member: member, Problem: &p}
 }
 
 func readAnswer(resp *http.Response) ([]byte, error) {

@@ -26,6 +26,9 @@ func All(f *ctl.Factory) []*cobra.Command {
 		newMembersCmd(f),
 		newEventsCmd(f, nil),
 		newWaitCmd(f, nil),
+		newOpsCmd(f),
+		newPromoteCmd(f, nil),
+		newLeaderCmd(f),
 		newVersionCmd(f, nil),
 		newCompletionCmd(f),
 	}
