@@ -68,6 +68,17 @@ func Explain(err error, impact Impact) Fault {
 		f.Exit, f.Code, f.Effect = ExitBug, "panic", api.EffectUnknown
 		f.What = "tidalctl stopped at a bug of its own"
 		f.Why = append([]string{e.Error()}, e.report...)
+	} else if _, ok := errors.AsType[*DeclinedError](err); ok {
+		f.Code = "declined"
+	} else if e, ok := errors.AsType[*UnknownError](err); ok {
+		f.Exit, f.Code, f.Effect = ExitUnknown, string(api.CodeOutcomeUnknown), api.EffectUnknown
+		f.Details = map[string]any{"operation": e.Operation}
+		f.Try = []string{"tidalctl ops show " + e.Operation, "tidalctl status"}
+		why(e.Err.Error(), fmt.Sprintf("operation %s was asked for: %v", e.Operation, e.Asked))
+	} else if e, ok := errors.AsType[*client.LostError](err); ok {
+		f.Exit, f.Code, f.Effect = ExitUnknown, string(api.CodeOutcomeUnknown), api.EffectUnknown
+		f.Try = []string{"tidalctl ops show " + e.Operation, "tidalctl status"}
+		why(e.Error())
 	} else if e, ok := errors.AsType[*client.UnreachableError](err); ok {
 		f.Exit, f.Code, f.Retryable = ExitUnreachable, "no_endpoint", true
 		f.Details = map[string]any{"endpoints": e.Tried}
@@ -105,6 +116,14 @@ func explainProblem(f *Fault, e *client.ProblemError) {
 		number := func(n float64) string { return strings.TrimSpace(strconv.FormatFloat(n, 'f', -1, 64) + " " + p.Unit) }
 		f.Why = append(f.Why, "measured "+number(*p.Measured)+", limit "+number(*p.Threshold))
 		details["measured"], details["threshold"], details["unit"] = *p.Measured, *p.Threshold, p.Unit
+	}
+	for _, c := range p.Checks {
+		if !c.OK && c.Detail != detail {
+			f.Why = append(f.Why, "check "+c.Code+": "+c.Detail)
+		}
+	}
+	if len(p.Checks) > 0 {
+		details["checks"] = p.Checks
 	}
 	if p.Leader != "" {
 		f.Why = append(f.Why, "the leader is "+p.Leader)
