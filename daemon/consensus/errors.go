@@ -50,6 +50,12 @@ func (e *LostEntriesError) Error() string {
 		e.Leader, e.Acknowledged, e.Last)
 }
 
+// LogError is a cause of FatalError: what the log holds cannot be read.
+type LogError struct{ Err error }
+
+func (e *LogError) Error() string { return fmt.Sprintf("read the log: %v", e.Err) }
+func (e *LogError) Unwrap() error { return e.Err }
+
 // BootError says that the log and the state that New was given do not belong together.
 type BootError struct {
 	Applied     ident.EntryID

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
@@ -70,13 +71,18 @@ func TestNew_RefusesWhatDoesNotBelongTogether(t *testing.T) {
 	}
 }
 
-// brokenLog cannot be read.
+// brokenLog cannot be read once err is set.
 type brokenLog struct {
 	*memLog
 	err error
 }
 
-func (l brokenLog) Entries(lo, hi, maxBytes uint64) ([]*pb.Entry, error) { return nil, l.err }
+func (l brokenLog) Entries(lo, hi, maxBytes uint64) ([]*pb.Entry, error) {
+	if l.err != nil {
+		return nil, l.err
+	}
+	return l.memLog.Entries(lo, hi, maxBytes)
+}
 
 // raft panics when its Storage fails. The machine says it with the cause, and does nothing more.
 func TestStep_TurnsRaftsPanicIntoFatal(t *testing.T) {
@@ -100,6 +106,49 @@ func TestStep_TurnsRaftsPanicIntoFatal(t *testing.T) {
 	}
 	if s := m.Status(); s.Applied != 5 {
 		t.Errorf("Status() = %+v, want where the machine stood", s)
+	}
+}
+
+// A log that cannot be read is not taken for one that was compacted, and is told from a mistake of ours.
+func TestStep_ALogThatCannotBeReadIsFatal(t *testing.T) {
+	broken := errors.New("checksum of frame 3")
+	log := &brokenLog{memLog: logOf(ident.EntryID{Term: 2, Index: 5}, 2, 3, 3)}
+	m, err := consensus.New(consensus.Options{
+		ID: 1, Log: log, HardState: hardState(3, 8), Applied: ident.EntryID{Term: 3, Index: 8},
+		Conf: &pb.ConfState{Voters: []uint64{1, 2}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(in consensus.Input) consensus.Effects {
+		fx := m.Step(in)
+		for queue := fx.Append; len(queue) > 0; queue = queue[1:] {
+			log.write(queue[0])
+			if fx := m.Step(consensus.Input{Appended: queue[0]}); fx.Fatal != nil {
+				return fx
+			}
+		}
+		return fx
+	}
+	from2 := func(kind pb.MessageType, msg *pb.Message) consensus.Effects {
+		msg.Type, msg.From, msg.To, msg.Term = kind.Enum(), proto.Uint64(2), proto.Uint64(1), proto.Uint64(4)
+		return step(consensus.Input{Receive: msg})
+	}
+	step(consensus.Input{Campaign: true})
+	from2(pb.MsgPreVoteResp, &pb.Message{})
+	from2(pb.MsgVoteResp, &pb.Message{})
+	if s := m.Status(); s.State != raft.StateLeader {
+		t.Fatalf("Status() = %+v, want a leader", s)
+	}
+	log.err = broken
+	fx := from2(pb.MsgAppResp, &pb.Message{ // it ends at entry 3/7
+		Index: proto.Uint64(8), Reject: proto.Bool(true), RejectHint: proto.Uint64(7), LogTerm: proto.Uint64(3),
+	})
+	if read, ok := errors.AsType[*consensus.LogError](fx.Fatal); !ok || !errors.Is(read, broken) {
+		t.Fatalf("Step(reject).Fatal = %v, want a LogError caused by %q", fx.Fatal, broken)
+	}
+	if len(fx.Send)+len(fx.Stage) > 0 {
+		t.Errorf("Step(reject) = %+v, want nothing beside Fatal", fx)
 	}
 }
 

@@ -93,15 +93,17 @@ func (t *tail) Entries(lo, hi, maxBytes uint64) ([]*pb.Entry, error) {
 	return s[:len(s):len(s)], nil
 }
 
-// bare unwraps what raft compares with ==.
+// bare unwraps what raft compares with ==. On any other error raft panics.
 func bare(err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, raft.ErrCompacted):
 		return raft.ErrCompacted
 	case errors.Is(err, raft.ErrUnavailable):
 		return raft.ErrUnavailable
 	}
-	return err
+	return &LogError{err}
 }
 
 // Snapshot answers with a position only; the data travels as an artifact.

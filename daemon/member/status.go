@@ -110,8 +110,21 @@ func notReady(s Status, bornNow bool) []string {
 	return why
 }
 
-// causeOf sorts an error of opening or running a replica into the table of design 4.8.
+// causeOf sorts an error of opening or running a replica into the table of design 4.8. What was found
+// says more than where.
 func causeOf(err error) Cause {
+	switch {
+	case is[*command.UnknownKindError](err), is[*wal.VersionError](err), is[*durable.VersionError](err):
+		return CauseUpgradeRequired
+	case is[*wal.CorruptError](err):
+		return CauseLogCorrupt
+	case is[*replica.VotesBehindError](err):
+		return CauseVotesBehind
+	case is[*consensus.BootError](err), is[*consensus.LostEntriesError](err), is[*datadir.LostGroupError](err):
+		return CauseCommittedMissing
+	case is[*stateError](err):
+		return CauseStateError
+	}
 	if failed, ok := errors.AsType[*replica.FailedError](err); ok {
 		switch failed.Stage {
 		case replica.StageLog, replica.StageVotes:
@@ -119,27 +132,15 @@ func causeOf(err error) Cause {
 		case replica.StageMachine:
 			return CauseAssertion
 		}
-	}
-	if _, ok := errors.AsType[*command.UnknownKindError](err); ok {
-		return CauseUpgradeRequired
-	}
-	if _, ok := errors.AsType[*replica.VotesBehindError](err); ok {
-		return CauseVotesBehind
-	}
-	if _, ok := errors.AsType[*consensus.BootError](err); ok {
-		return CauseCommittedMissing
-	}
-	if _, ok := errors.AsType[*stateError](err); ok {
 		return CauseStateError
 	}
-	if _, ok := errors.AsType[*wal.CorruptError](err); ok {
+	if is[*durable.CorruptError](err) { // the marker: which log is current is not known
 		return CauseLogCorrupt
-	}
-	if _, ok := errors.AsType[*durable.CorruptError](err); ok {
-		return CauseLogCorrupt
-	}
-	if _, ok := errors.AsType[*datadir.LostGroupError](err); ok {
-		return CauseCommittedMissing
 	}
 	return CauseStateError
+}
+
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }

@@ -98,7 +98,7 @@ type Stage string
 
 // The stages. After the first two the log is not to be trusted before it is opened again.
 const (
-	StageLog     Stage = "log"     // appending to the log
+	StageLog     Stage = "log"     // appending to the log, reading it
 	StageVotes   Stage = "votes"   // recording a term or a vote
 	StageState   Stage = "state"   // applying, flushing, the store's background work; the log is sound
 	StageMachine Stage = "machine" // an assertion about the replica's own reasoning

@@ -2,6 +2,7 @@ package replica_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -103,6 +104,40 @@ func TestReplica_FailsClosedWhenAFlushFails(t *testing.T) {
 	failed, ok := errors.AsType[*replica.FailedError](<-failures)
 	if !ok || failed.Stage != replica.StageState || !errors.Is(failed, errDisk) {
 		t.Errorf("OnFail(%v)", failed)
+	}
+}
+
+// unreadable is a disk whose log cannot be read.
+type unreadable struct {
+	*disk
+	unreadable atomic.Bool
+}
+
+func (d *unreadable) Entries(lo, hi, maxBytes uint64) ([]*pb.Entry, error) {
+	if d.unreadable.Load() {
+		return nil, errDisk
+	}
+	return d.disk.Entries(lo, hi, maxBytes)
+}
+
+// The log is to blame where it cannot be read, not the machine that stops because of it.
+func TestReplica_FailsClosedWhenTheLogCannotBeRead(t *testing.T) {
+	d := &unreadable{disk: newDisk(1)}
+	d.ents = []*pb.Entry{{Term: new(genesis.Term), Index: new(genesis.Index + 1)}} // committed, to be applied
+	d.hs.Commit = new(genesis.Index + 1)
+	failures := make(chan error, 1)
+	o := options(1, d.disk, newNetwork(t))
+	o.Log, o.Observe.OnFail = d, func(err error) { failures <- err }
+	r, err := replica.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	d.unreadable.Store(true)
+	r.Start()
+	failed, ok := errors.AsType[*replica.FailedError](<-failures)
+	if !ok || failed.Stage != replica.StageLog || !errors.Is(failed, errDisk) {
+		t.Errorf("OnFail(%v), want stage %s", failed, replica.StageLog)
 	}
 }
 

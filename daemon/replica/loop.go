@@ -197,7 +197,11 @@ func (r *Replica) step(in consensus.Input) {
 	r.loop.moving = r.loop.moving || in.Transfer != 0
 	fx := r.loop.machine.Step(in)
 	if fx.Fatal != nil {
-		r.fail(StageMachine, fx.Fatal)
+		stage := StageMachine
+		if _, ok := errors.AsType[*consensus.LogError](fx.Fatal); ok {
+			stage = StageLog
+		}
+		r.fail(stage, fx.Fatal)
 		return
 	}
 	if len(fx.Append) > 0 {
