@@ -1,8 +1,6 @@
 package ctl
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -177,30 +175,25 @@ func (f Fault) text(w io.Writer, color, ascii bool) {
 
 // json writes f as one line.
 func (f Fault) json(w io.Writer) {
-	line := struct {
-		Schema    string     `json:"schema"`
-		Code      string     `json:"code"`
-		Class     string     `json:"class"`
-		Exit      int        `json:"exit"`
-		Message   string     `json:"message"`
-		Why       string     `json:"why"`
-		State     string     `json:"state"`
-		Effect    api.Effect `json:"effect"`
-		Retryable bool       `json:"retryable"`
-		Details   any        `json:"details"`
-		Try       []string   `json:"try"`
-	}{
-		output.Schema("error"), f.Code, classOf(f.Exit), f.Exit, f.What, strings.Join(f.Why, "\n"), f.State,
+	p := output.Printer{Out: w, Format: output.Format{Name: output.JSON}, Compact: true}
+	_ = p.Print(output.Document{Kind: "error", Value: ErrorDocument{ // nobody is left to tell when this fails
+		f.Code, classOf(f.Exit), f.Exit, f.What, strings.Join(f.Why, "\n"), f.State,
 		f.Effect, f.Retryable, f.Details, nonNil(f.Try),
-	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(line); err != nil { // nothing of it can fail: strings, numbers and lists of them
-		b.Reset()
-		fmt.Fprintf(&b, `{"schema":%q,"code":"bug","exit":%d}`+"\n", output.Schema("error"), ExitBug)
-	}
-	w.Write(b.Bytes())
+	}})
+}
+
+// ErrorDocument is a Fault for programs.
+type ErrorDocument struct {
+	Code      string     `json:"code"`
+	Class     string     `json:"class"`
+	Exit      int        `json:"exit"`
+	Message   string     `json:"message"`
+	Why       string     `json:"why"`
+	State     string     `json:"state"`
+	Effect    api.Effect `json:"effect"`
+	Retryable bool       `json:"retryable"`
+	Details   any        `json:"details"` // depends on the code; null: none
+	Try       []string   `json:"try"`
 }
 
 // nonNil makes a list that JSON shows as [] where there is none.

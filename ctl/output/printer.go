@@ -14,7 +14,8 @@ import (
 
 // Document is one answer.
 type Document struct {
-	// Kind names the schema: "status" makes "tidalctl.status/v1".
+	// Kind names the schema: "status" makes "tidalctl.status/v1". Empty: the value is a document of
+	// another making, and is printed as it is.
 	Kind string
 
 	// Value is the data; it marshals to a JSON object.
@@ -92,6 +93,9 @@ func object(d Document) ([]byte, error) {
 	fields, ok := bytes.CutPrefix(bytes.TrimSpace(b.Bytes()), []byte("{"))
 	if !ok {
 		return nil, fmt.Errorf("encode %s: %T is not a JSON object", d.Kind, d.Value)
+	}
+	if d.Kind == "" {
+		return append([]byte("{"), fields...), nil
 	}
 	head := `{"schema":"` + Schema(d.Kind) + `"`
 	if len(fields) > 1 { // more than the closing brace

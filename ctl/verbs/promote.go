@@ -92,7 +92,7 @@ A learner becomes a voter with "tidalctl members promote".`,
   tidalctl leader transfer us-west --yes -o json`,
 		Annotations:       ctl.ImpactChange.Annotation(),
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeMembers(f),
+		ValidArgsFunction: completeNextLeader(f),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Name, o.Out, o.Timeout, o.Operation = args[0], f.Printer(), f.Timeout(promoteTimeout), client.NewOperationID()
 			if runF != nil {

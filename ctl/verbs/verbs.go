@@ -30,6 +30,7 @@ func All(f *ctl.Factory) []*cobra.Command {
 		newPromoteCmd(f, nil),
 		newLeaderCmd(f),
 		newVersionCmd(f, nil),
+		newSchemaCmd(f, nil),
 		newCompletionCmd(f),
 	}
 }

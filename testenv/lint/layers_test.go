@@ -21,7 +21,7 @@ var layers = map[string]int{
 	"daemon":         8, "daemon/dev": 8,
 	"cmd/tidald": 9,
 
-	"ctl/iostreams": 1, "ctl/output": 2, "ctl/client": 2, "ctl/contexts": 2, "ctl/bench": 2,
+	"ctl/iostreams": 1, "ctl/output": 2, "ctl/client": 2, "ctl/contexts": 2, "ctl/bench": 2, "ctl/schema": 2,
 	"runbooks": 3, "runbooks/checks": 4, "runbooks/drills": 5,
 	"tui/words": 0, "tui/silence": 0, "tui/theme": 1, "tui/viewmodel": 2, "tui/viewmodel/scenes": 3, "tui/view": 3, "tui": 4,
 	"ctl": 5, "ctl/verbs": 6, "completions": 8, "completions/gen": 9,
