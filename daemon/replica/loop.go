@@ -28,7 +28,9 @@ type loop struct {
 	clock   ident.Clock
 	token   consensus.Token // the last one given
 
-	// pending are the proposals that the machine has not answered; inflight of them are batches.
+	// pending are the proposals that the machine has not answered; inflight of them are batches of the
+	// present term. One of an earlier term may be answered late or never: the log may have become
+	// shorter than its index.
 	//
 	// Invariant: inflight <= Limits.InflightBatches.
 	pending  map[consensus.Token]*batch
@@ -59,13 +61,14 @@ type loop struct {
 
 	events   []any    // the buffer of inbox.take
 	payloads [][]byte // the buffer of proposeBatch
-	free     []*batch // settled batches, for their memory; at most Limits.InflightBatches
+	free     []*batch // settled batches, for their memory; as many as were pending at once
 }
 
 // batch is one entry proposed and the callers that wait for it.
 type batch struct {
 	writes []*write
-	change bool // proposed by Propose: one write, no outcome
+	term   uint64 // of the leader that proposed it
+	change bool   // proposed by Propose: one write, no outcome
 }
 
 // settle answers every caller of b with err.
@@ -237,7 +240,11 @@ func (r *Replica) step(in consensus.Input) {
 }
 
 func (r *Replica) newRole(role consensus.Role) {
-	if was := r.role.Load(); was.Term != role.Term || was.Leader != role.Leader {
+	was := r.role.Load()
+	if was.Term != role.Term {
+		r.loop.inflight = 0
+	}
+	if was.Term != role.Term || was.Leader != role.Leader {
 		if role.Leader != 0 { // what the last leader had stays known while there is none
 			r.loop.leaderLast = 0
 		}
@@ -319,7 +326,7 @@ func (l *loop) noteStamps(frames []*consensus.Append) {
 // propose steps one proposal, answered through b.
 func (r *Replica) propose(b *batch, p *consensus.Proposal) {
 	r.loop.token++
-	p.Token = r.loop.token
+	p.Token, b.term = r.loop.token, r.role.Load().Term
 	r.loop.pending[p.Token] = b
 	r.metrics.proposals.Inc()
 	r.step(consensus.Input{Propose: p})
@@ -337,7 +344,7 @@ func (r *Replica) answer(a consensus.Answer) {
 		return
 	}
 	delete(l.pending, a.Token)
-	if !b.change {
+	if !b.change && b.term == r.role.Load().Term {
 		l.inflight--
 	}
 	switch {
