@@ -3,6 +3,7 @@ package dev
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -17,9 +18,10 @@ import (
 	"github.com/tidaldb/tidal/daemon/api"
 )
 
-// movies is 3,200 films, one JSON object a line. 275 have no genre, 213 no votes.
+// movies is 3,200 films, one JSON object a line, packed: a fifth of its size in the binary. 275 have
+// no genre, 213 no votes.
 //
-//go:embed sample/movies.ndjson
+//go:embed sample/movies.ndjson.gz
 var movies []byte
 
 const (
@@ -34,9 +36,13 @@ type film struct {
 	line  json.RawMessage
 }
 
-func parseFilms(ndjson []byte) ([]film, error) {
+func parseFilms(packed []byte) ([]film, error) {
+	ndjson, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
 	var films []film
-	sc := bufio.NewScanner(bytes.NewReader(ndjson))
+	sc := bufio.NewScanner(ndjson)
 	for sc.Scan() {
 		f := film{line: bytes.Clone(sc.Bytes())}
 		if err := json.Unmarshal(f.line, &f); err != nil {
