@@ -3,6 +3,7 @@ package consensus
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -42,6 +43,8 @@ type tail struct {
 	first    uint64
 	bytes    int
 	maxBytes int
+	// left is the weight of what was dropped and is still held by the array before ents.
+	left int
 }
 
 var _ raft.Storage = (*tail)(nil)
@@ -127,7 +130,7 @@ func (t *tail) append(ents []*pb.Entry) error {
 	case lo <= t.at.Index:
 		return fmt.Errorf("frame begins at %d, applied is %d", lo, t.at.Index)
 	case lo <= t.first: // everything in memory is replaced
-		t.ents, t.first, t.bytes = nil, lo, 0
+		t.ents, t.first, t.bytes, t.left = nil, lo, 0, 0
 	case lo <= t.last():
 		keep := lo - t.first
 		for _, e := range t.ents[keep:] {
@@ -142,14 +145,19 @@ func (t *tail) append(ents []*pb.Entry) error {
 	n := 0
 	for ; t.bytes > t.maxBytes && n < len(t.ents)-1; n++ {
 		t.bytes -= weight(t.ents[n])
+		t.left += weight(t.ents[n])
 	}
 	t.drop(n)
 	return nil
 }
 
-// drop forgets the n oldest entries in memory. Their array goes at one of the next appends.
+// drop forgets the n oldest entries in memory. They stay in the array, which may be read elsewhere; the
+// rest moves to another once they weigh more than the bound.
 func (t *tail) drop(n int) {
 	t.ents, t.first = t.ents[n:], t.first+uint64(n)
+	if t.left > t.maxBytes {
+		t.ents, t.left = slices.Clone(t.ents), 0
+	}
 }
 
 func weight(e *pb.Entry) int { return entryOverhead + len(e.GetData()) }
@@ -184,6 +192,7 @@ func (t *tail) compact(i uint64) error {
 	n := 0
 	for ; n < len(t.ents) && t.ents[n].GetIndex() <= i; n++ {
 		t.bytes -= weight(t.ents[n])
+		t.left += weight(t.ents[n])
 	}
 	t.drop(n)
 	t.first = max(t.first, i+1)

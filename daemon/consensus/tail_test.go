@@ -1,7 +1,9 @@
 package consensus
 
 import (
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"go.etcd.io/raft/v3"
@@ -153,4 +155,38 @@ func TestTail_RefusesFramesThatCannotBe(t *testing.T) {
 	if err := tl.compact(6); err == nil {
 		t.Error("compact(6) over applied 5: no error")
 	}
+}
+
+// What left memory by the bound is not held on to by the array that it was in.
+func TestTail_LetsGoOfWhatItDropped(t *testing.T) {
+	const maxBytes = 1 << 20
+	start := ident.EntryID{Term: 1, Index: 1}
+	tl := &tail{log: &wholeLog{base: start}, at: start, base: start, first: 2, maxBytes: maxBytes}
+	var released atomic.Int64
+	index := start.Index
+	add := func(n, size int) {
+		t.Helper()
+		for range n {
+			index++
+			e := &pb.Entry{Term: proto.Uint64(1), Index: proto.Uint64(index), Data: make([]byte, size)}
+			runtime.AddCleanup(e, func(n int64) { released.Add(n) }, int64(size))
+			if err := tl.append([]*pb.Entry{e}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for cap(tl.ents)-len(tl.ents) < 1000 { // a large array of small entries, with much room behind them
+		add(1, 1)
+	}
+	const large, count = 100 << 10, 200
+	add(count, large)
+	for range 20 {
+		if runtime.GC(); released.Load() >= count*large-3*maxBytes {
+			break
+		}
+	}
+	if held := count*large - released.Load(); held > 3*maxBytes {
+		t.Errorf("%d bytes are held, want at most three times the bound, %d", held, 3*maxBytes)
+	}
+	runtime.KeepAlive(tl)
 }
