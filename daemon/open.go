@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -183,10 +182,7 @@ func (d *Daemon) makeSurface() (err error) {
 func (d *Daemon) serveMetrics() {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", httpd.MetricsHandler(d.registry))
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /debug/pprof/{name}", profile)
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	d.run("metrics", func() error {
 		if err := s.Serve(d.metricsListener); !errors.Is(err, http.ErrServerClosed) {
