@@ -288,9 +288,26 @@ func (s *Store) Flush() (uint64, error) {
 // files that are not needed are gone. REQUIRES: write held.
 func (s *Store) settleLocked() error {
 	if s.db.Metrics().Levels[0].Sublevels >= foregroundSublevels {
-		if err := s.db.Compact(context.Background(), []byte{table}, []byte{0xff}, false); err != nil {
+		// A compaction that fails waits in the fuse for Close.
+		ctx, cancel := context.WithCancel(context.Background())
+		stop := make(chan struct{})
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			defer cancel()
+			select {
+			case <-s.fuse.blown:
+			case <-stop:
+			}
+		})
+		err := s.db.Compact(ctx, []byte{table}, []byte{0xff}, false)
+		close(stop)
+		watch.Wait()
+		if err != nil {
 			s.fuse.blow(err)
 		}
+	}
+	if err := s.fuse.error(); err != nil {
+		return err
 	}
 	s.db.TestOnlyWaitForCleaning()
 	return s.fuse.error()

@@ -368,7 +368,7 @@ func (m *member) durable(frames []*consensus.Append) {
 	if !sync {
 		return
 	}
-	if left := append(m.disk.Unsynced(dataDir, "/log-"), m.disk.Unsynced(dataDir, "/votes")...); len(left) > 0 {
+	if left := append(m.disk.Unsynced(dataDir, ".wal"), m.disk.Unsynced(dataDir, "/votes")...); len(left) > 0 {
 		c.violated("member %d claims that its log is durable, and %v is not", m.id, left)
 	}
 }
