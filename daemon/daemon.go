@@ -90,10 +90,7 @@ func (d *Daemon) run(name string, serve func() error, stop func(context.Context)
 	go func() {
 		defer close(ended)
 		if err := <-done; err != nil {
-			select {
-			case d.failed <- fmt.Errorf("%s: %w", name, err):
-			default: // the first one is enough
-			}
+			d.fail(name, err)
 		}
 	}()
 	d.onStop(name, func(ctx context.Context) error {
@@ -101,6 +98,14 @@ func (d *Daemon) run(name string, serve func() error, stop func(context.Context)
 		<-ended
 		return err
 	})
+}
+
+// fail reports that a part has ended by itself; the first report is enough.
+func (d *Daemon) fail(name string, err error) {
+	select {
+	case d.failed <- fmt.Errorf("%s: %w", name, err):
+	default:
+	}
 }
 
 // Failed delivers the first error of a part that ended by itself. Whoever runs the daemon stops it

@@ -127,6 +127,7 @@ func (d *Daemon) makeMember() error {
 		Name: c.Name, GRPCAddr: self.GRPCAddr, HTTPAddr: self.HTTPAddr,
 		Declared: declared(c.Members), Topology: c.Topology,
 		Tick: c.Election.Tick, HeartbeatTicks: c.Election.HeartbeatTicks, ElectionTicks: c.Election.ElectionTicks,
+		OnFatal: func(err error) { d.fail("member", err) },
 		Version: d.opts.Version, Now: d.opts.Now, Logger: d.log, Metrics: d.registry, Journal: d.journal,
 	})
 	return nil

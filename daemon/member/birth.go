@@ -38,9 +38,16 @@ const firstMember ident.MemberID = 1
 var firstEntry = ident.EntryID{Term: 1, Index: 1}
 
 // findCluster asks the declared members until a cluster is made or found, then serves. It returns
-// when that is done or ctx ends.
+// when that is done, when it cannot be done any more, or when ctx ends.
 func (m *Member) findCluster(ctx context.Context) {
-	for wait := probeEvery; !m.seekCluster(ctx); wait = min(wait*5/4, probeEveryMax) {
+	for wait := probeEvery; ; wait = min(wait*5/4, probeEveryMax) {
+		serves, err := m.seekCluster(ctx)
+		if err != nil && m.opts.OnFatal != nil {
+			m.opts.OnFatal(err)
+		}
+		if serves || err != nil {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -50,26 +57,27 @@ func (m *Member) findCluster(ctx context.Context) {
 }
 
 // seekCluster asks every declared member once and does what the birth table says. It reports whether
-// this member serves now; if not, setWaiting has said why.
-func (m *Member) seekCluster(ctx context.Context) bool {
+// this member serves now; if not, setWaiting has said why. After an error, which is one of the disk, the
+// directory takes no more writes: only another process, which opens it anew, can go on.
+func (m *Member) seekCluster(ctx context.Context) (serves bool, err error) {
 	waits := func(why string) { m.setWaiting([]membership.Waiting{{Name: m.opts.Name, Reason: why}}) }
 	switch d := membership.DecideBirth(m.birth(nil, m.askAll(ctx))); d.Act {
 	case membership.BirthMake, membership.BirthAdopt:
 		id, err := m.beBorn(d.Genesis, d.ID)
 		if err != nil {
 			waits(err.Error())
-			return false
+			return false, fmt.Errorf("be born into cluster %s: %w", d.Genesis.ClusterID(), err)
 		}
 		m.log.Info("cluster born", slog.Any("cluster", id.Cluster), slog.Any("node", id.ID), slog.Bool("made", d.Act == membership.BirthMake))
 		m.opts.Journal.Add(journal.Born{Cluster: id.Cluster.String(), ID: id.ID, Made: d.Act == membership.BirthMake})
 		m.serve(id, true)
-		return true
+		return true, nil
 	case membership.BirthRefuse:
 		waits(d.Refusal.Error())
 	default:
 		m.setWaiting(d.Waiting)
 	}
-	return false
+	return false, nil
 }
 
 // watchForConflict looks for another genesis for as long as this member never had a leader.

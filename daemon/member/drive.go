@@ -20,8 +20,8 @@ func (m *Member) Drive(net Network) error {
 }
 
 // Seek is one round of what a fresh member does over and over: it asks every declared member once, and
-// serves if the cluster is made or found. It reports whether it serves.
-func (m *Member) Seek() bool { return m.seekCluster(context.Background()) }
+// serves if the cluster is made or found. It reports whether it serves. An error is for Options.OnFatal.
+func (m *Member) Seek() (serves bool, err error) { return m.seekCluster(context.Background()) }
 
 // MeasureDisk is what a started member does again and again: it finds out how much room there is.
 func (m *Member) MeasureDisk() { m.measureDisk() }

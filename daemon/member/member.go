@@ -56,6 +56,10 @@ type Options struct {
 	Foreground bool
 	Limits     replica.Limits // may be zero
 
+	// OnFatal is told, once, that this process cannot go on and should end, so that another one tries: the
+	// disk failed before the member was born. nil: nobody is told.
+	OnFatal func(error)
+
 	Version string
 	Now     func() time.Time      // wall time, for stamps and for status
 	Logger  *slog.Logger          // nil: silent
@@ -156,10 +160,12 @@ func (m *Member) Start(net Network) error {
 	switch {
 	case id.ID != 0:
 		return m.resume(ctx, id)
-	case len(m.opts.Declared) == 1 && m.seekCluster(ctx): // asks nobody: it is born when Start returns
-	default:
-		m.done.Go(func() { m.findCluster(ctx) })
+	case len(m.opts.Declared) == 1: // asks nobody: it is born when Start returns
+		if serves, err := m.seekCluster(ctx); serves || err != nil {
+			return err
+		}
 	}
+	m.done.Go(func() { m.findCluster(ctx) })
 	return nil
 }
 

@@ -180,17 +180,22 @@ func (m *member) restartIn(d time.Duration) {
 
 // seek looks for the cluster until it is born.
 func (m *member) seek() {
-	if m.process.Seek() {
-		if m.wiped {
-			m.c.violated("member %d lost its disk and takes part again as %v", m.id, m.dir.Member())
-		}
-		m.c.note(m.id, "born", uint64(m.dir.Member().ID))
-		m.serve()
-		return
-	}
-	if m.disk.Off() {
+	serves, err := m.process.Seek()
+	switch {
+	case m.disk.Off():
 		m.c.sometimes("power lost during birth")
 		m.powerLost(m.c.drawCrash())
+		return
+	case err != nil:
+		m.c.sometimes("birth ended by a fault of the disk")
+		m.startFailed(err)
+		return
+	case serves && m.wiped:
+		m.c.violated("member %d lost its disk and takes part again as %v", m.id, m.dir.Member())
+		return
+	case serves:
+		m.c.note(m.id, "born", uint64(m.dir.Member().ID))
+		m.serve()
 		return
 	}
 	if m.wiped && len(m.process.Status().WaitingFor) > 0 {
@@ -638,4 +643,22 @@ func (p port) Probe(_ context.Context, addr string, req peer.ProbeRequest) (peer
 
 func entryID(e *pb.Entry) ident.EntryID {
 	return ident.EntryID{Term: e.GetTerm(), Index: e.GetIndex()}
+}
+
+// String says where m stands, for messages.
+func (m *member) String() string {
+	s := fmt.Sprintf("member %d, life %d: up %t, damaged %t, term %d, leader %d, %s, durable %s, applied %s",
+		m.id, m.life, m.up(), m.damaged, m.role.Term, m.role.Leader, m.role.State, m.known.last, m.applied)
+	if m.serving() {
+		s += fmt.Sprintf(", commit %d", m.replica.Status().Commit)
+	}
+	if m.up() {
+		s += fmt.Sprintf(", %s %v", m.process.Status().Phase, m.process.Status().WaitingFor)
+	}
+	for what, err := range map[string]error{"trouble": m.trouble, "failed": m.failed} {
+		if err != nil {
+			s += fmt.Sprintf(", %s: %v", what, err)
+		}
+	}
+	return s
 }

@@ -154,7 +154,9 @@ func Run(seed uint64, opts Options) Result {
 	if c.err == nil {
 		c.audit()
 	}
+	var where string
 	for _, m := range c.members {
+		where += m.String() + "\n"
 		m.stop()
 	}
 	c.oracle.close()
@@ -163,8 +165,8 @@ func Run(seed uint64, opts Options) Result {
 		Simulated: c.now, Seen: c.seen, Faults: c.faults,
 	}
 	if c.err != nil {
-		r.Err = fmt.Errorf("seed %d, %d members, at %s: %w\nnewest events:\n%s",
-			seed, c.plan.members, c.now, c.err, c.trace.String())
+		r.Err = fmt.Errorf("seed %d, at %s: %w\n%s\n%snewest events:\n%s",
+			seed, c.now, c.err, &c.plan, where, c.trace.String())
 	}
 	return r
 }
