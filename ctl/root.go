@@ -45,6 +45,8 @@ that "tidald dev" starts on this machine:
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.AddGroup(&cobra.Group{ID: GroupRead, Title: "Read:"}, &cobra.Group{ID: GroupChange, Title: "Change:"}, &cobra.Group{ID: GroupClient, Title: "Client:"})
 	f.addFlags(root.PersistentFlags())
+	completeFlag(root, "output", output.Table, output.Wide, output.JSON, output.YAML, output.Name)
+	completeFlag(root, "color", iostreams.ColorAuto, iostreams.ColorAlways, iostreams.ColorNever)
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(f.help)
 	root.SetHelpCommand(newHelpCmd())
@@ -63,6 +65,13 @@ func (f *Factory) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.flags.color, "color", iostreams.ColorAuto, "`when` to colour: auto|always|never")
 	flags.BoolVar(&f.flags.ascii, "ascii", false, "escape what is not ASCII in text, as tables always do")
 	flags.BoolVar(&f.flags.noHeaders, "no-headers", false, "leave the heads of tables out")
+}
+
+// completeFlag offers words for the value of a flag that cmd has.
+func completeFlag(cmd *cobra.Command, flag string, words ...cobra.Completion) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag
+	}
 }
 
 // checkFlags refuses common flags before any verb runs, and keeps the parsed format.
