@@ -455,7 +455,7 @@ func TestMachine_RosterMustBeTheSuccessor(t *testing.T) {
 	if err := g.m.Apply([]*Run{run}); err != nil {
 		t.Fatal(err)
 	}
-	if run.Roster == nil || run.Roster.Version != 2 || run.RosterRefused != 1 {
+	if run.Roster == nil || run.Roster.Version != 2 || !slices.Equal(run.RostersRefused, []uint64{3}) {
 		t.Errorf("run %+v, want version 2 once", run)
 	}
 	g.close()

@@ -29,8 +29,9 @@ type Run struct {
 	Conf []Conf
 	// Roster is the last one applied; nil if none was.
 	Roster *membership.Roster
-	// RosterRefused counts rosters that were not the successor of the one in force.
-	RosterRefused int
+	// RostersRefused are the indexes of the entries with nothing but a roster that was not the successor
+	// of the one in force.
+	RostersRefused []uint64
 }
 
 // Conf is what became of one configuration change.
@@ -225,7 +226,7 @@ func (t *txn) normal(run *Run, e *pb.Entry) ([]command.Outcome, error) {
 			return nil, err
 		}
 		if roster.Version != t.m.roster+1 {
-			run.RosterRefused++
+			run.RostersRefused = append(run.RostersRefused, e.GetIndex())
 			return nil, nil
 		}
 		t.setRoster(run, roster, entry.Roster)

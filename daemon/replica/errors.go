@@ -20,8 +20,8 @@ var ErrLost = errors.New("another entry took the place of the write")
 // Nothing happened.
 var ErrChangeInProgress = errors.New("a membership change is in progress")
 
-// ChangeRefusedError: a membership change was committed and found not to fit the membership in force
-// at its index. Nothing changed.
+// ChangeRefusedError: a membership change, or a roster, was committed and found not to fit the
+// membership in force at its index. Nothing changed.
 type ChangeRefusedError struct {
 	ID     ident.EntryID
 	Detail string

@@ -200,10 +200,14 @@ func TestReal_ARosterIsProposedAndObserved(t *testing.T) {
 	if err != nil || id.Index == 0 {
 		t.Fatalf("Propose = %s, %v", id, err)
 	}
-	// A change that does not fit is in the log, and its proposer is told that it changed nothing.
+	// What does not fit is in the log, and its proposer is told that it changed nothing.
+	_, err = m.Propose(deadline(t), command.EncodeRoster(roster), nil) // a version that is already in force
+	if _, ok := errors.AsType[*replica.ChangeRefusedError](err); !ok {
+		t.Errorf("Propose of an old roster = %v", err)
+	}
 	_, err = m.Propose(deadline(t), nil, &pb.ConfChangeV2{
 		Changes: []*pb.ConfChangeSingle{{Type: pb.ConfChangeAddLearnerNode.Enum(), NodeId: new(uint64(2))}},
-		Context: roster.Encode(), // a version that is already in force
+		Context: roster.Encode(),
 	})
 	if _, ok := errors.AsType[*replica.ChangeRefusedError](err); !ok {
 		t.Errorf("Propose of a change with an old roster = %v", err)

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -165,8 +166,11 @@ func (x *run) outcomes(index uint64) []command.Outcome {
 	return x.state.Outcomes[index-x.first()]
 }
 
-// refused returns why x did not accept the membership change in entry id, or nil.
+// refused returns why x did not accept the membership change or the roster in entry id, or nil.
 func (x *run) refused(id ident.EntryID) error {
+	if slices.Contains(x.state.RostersRefused, id.Index) {
+		return &ChangeRefusedError{ID: id, Detail: "the roster does not follow the one in force"}
+	}
 	for _, c := range x.state.Conf {
 		if c.Index == id.Index && c.Refused {
 			return &ChangeRefusedError{ID: id, Detail: c.Detail}
