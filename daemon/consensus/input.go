@@ -22,7 +22,6 @@ type Input struct {
 	LostLead ident.MemberID // this leader's process is gone (stream broken, port refuses): forget it
 	Campaign bool           // nobody leads and there is no reason to wait; nothing happens where one is known
 	SnapDone *SnapDone      // an artifact for a peer of Effects.Stage was installed, or was not
-	Cancel   Token          // the caller gave up: forget it, nothing is answered
 
 	// Compacted is the last index that the log dropped at its head, at most the durable applied
 	// index. The driver drops first, then tells.

@@ -273,10 +273,6 @@ func (m *Machine) step(in Input) error {
 			status = raft.SnapshotFinish
 		}
 		m.rn.ReportSnapshot(uint64(in.SnapDone.Peer), status)
-	case in.Cancel != 0:
-		if !m.writes.cancel(in.Cancel) {
-			m.reads.cancel(in.Cancel)
-		}
 	case in.Compacted != 0:
 		err = m.tail.compact(in.Compacted)
 	}

@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"encoding/binary"
-	"slices"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 )
@@ -11,7 +10,7 @@ import (
 // one request; those that come later wait for the next round, because an index that was confirmed
 // for an earlier request may miss a write that was acknowledged since.
 //
-// A read is kept until it is answered or canceled. Without a leader, and on a leader that has not
+// A read is kept until it is answered. Without a leader, and on a leader that has not
 // committed an entry of its own term, the round waits; raft would drop its request, queue it
 // without a bound, or (a leader that is the only voter) answer it with a commit index from before a
 // restart. A round is asked again, with a fresh id, when the role changes and when the answer is
@@ -71,14 +70,6 @@ func (r *reads) answered(ctx []byte, index uint64, answer func(Answer)) {
 func (r *reads) tick(patience int) {
 	if r.age++; r.age >= patience {
 		r.due = true
-	}
-}
-
-func (r *reads) cancel(t Token) {
-	if i := slices.Index(r.waiting, t); i >= 0 {
-		r.waiting = slices.Delete(r.waiting, i, i+1)
-	} else if i := slices.Index(r.round, t); i >= 0 {
-		r.round = slices.Delete(r.round, i, i+1)
 	}
 }
 

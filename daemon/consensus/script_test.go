@@ -99,7 +99,7 @@ type script struct {
 //	elect id=1                                           tick 1 until it leads, everybody else helping
 //	propose id=1 token=5 [data=x] [ack=leader]
 //	conf id=1 token=5 (voter|learner|remove)=4
-//	read id=1 token=5 · cancel id=1 token=5 · transfer id=1 to=2 · lost-lead id=1 leader=2
+//	read id=1 token=5 · transfer id=1 to=2 · lost-lead id=1 leader=2
 //	campaign id=1
 //	append id=1 [n=1] [twice]                            the append worker: all frames, or n; twice: hands each back twice
 //	apply id=1 [refuse] [lie]                            the apply worker; lie: reports another configuration
@@ -170,8 +170,6 @@ func (s *script) run(d *datadriven.TestData) string {
 		}})
 	case "read":
 		s.step(n, consensus.Input{Read: consensus.Token(token)})
-	case "cancel":
-		s.step(n, consensus.Input{Cancel: consensus.Token(token)})
 	case "transfer":
 		var to uint64
 		d.ScanArgs(s.t, "to", &to)

@@ -12,7 +12,7 @@ import (
 
 // waiter is one write that waits for its outcome.
 type waiter struct {
-	token Token // 0: answered or canceled
+	token Token // 0: answered
 	id    ident.EntryID
 	ack   Ack
 }
@@ -78,15 +78,4 @@ func (ws *waiters) applied(ents []*pb.Entry, replicated func() []ident.MemberID,
 	}
 	*ws = (*ws)[n:]
 	return nil
-}
-
-// cancel forgets t. It reports whether t waited here.
-func (ws waiters) cancel(t Token) bool {
-	for i := range ws {
-		if ws[i].token == t {
-			ws[i].token = 0
-			return true
-		}
-	}
-	return false
 }
