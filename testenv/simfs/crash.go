@@ -53,7 +53,7 @@ func (d *draw) inode(n *inode, done map[*inode]*inode, image *FS) *inode {
 	if c, ok := done[n]; ok {
 		return c // another name of it
 	}
-	c := &inode{id: n.id, dir: n.dir}
+	c := &inode{id: n.id, dir: n.dir, path: n.path}
 	done[n] = c
 	if !n.dir {
 		c.disk = d.content(n)

@@ -22,6 +22,14 @@ type file struct {
 
 var _ vfs.File = (*file)(nil)
 
+// name is what f is called now: its own path, until it is renamed.
+func (f *file) name() string {
+	if f.n.path != "" {
+		return f.n.path
+	}
+	return f.path
+}
+
 func (f *file) err(op string, err error) error { return pathErr(op, f.path, err) }
 
 func (f *file) Read(p []byte) (int, error) {
@@ -43,7 +51,7 @@ func (f *file) readAt(p []byte, off int64) (int, error) {
 	if f.closed {
 		return 0, f.err("read", os.ErrClosed)
 	}
-	if err := f.fs.call(Op{Kind: OpRead, Path: f.path, Off: off, Bytes: len(p)}).Err; err != nil {
+	if err := f.fs.call(Op{Kind: OpRead, Path: f.name(), Off: off, Bytes: len(p)}).Err; err != nil {
 		return 0, f.err("read", err)
 	}
 	if f.n.dir {
@@ -78,7 +86,7 @@ func (f *file) writeAt(p []byte, off int64) (int, error) {
 	if !f.writable || f.n.dir {
 		return 0, f.err("write", syscall.EBADF)
 	}
-	fault := f.fs.call(Op{Kind: OpWrite, Path: f.path, Off: off, Bytes: len(p)})
+	fault := f.fs.call(Op{Kind: OpWrite, Path: f.name(), Off: off, Bytes: len(p)})
 	if fault.Err != nil {
 		n := min(fault.Short, len(p))
 		f.fs.write(f.n, off, p[:n])
@@ -111,7 +119,7 @@ func (f *file) sync() error {
 	if f.closed {
 		return f.err("sync", os.ErrClosed)
 	}
-	fault := f.fs.call(Op{Kind: OpSync, Path: f.path})
+	fault := f.fs.call(Op{Kind: OpSync, Path: f.name()})
 	if fault.DropPages {
 		// What the kernel does after a failed write-back: the pages are clean now, the process goes
 		// on reading its own bytes, and no later sync will ever bring them to the disk.
@@ -133,7 +141,7 @@ func (f *file) Fd() uintptr { return vfs.InvalidFd }
 
 func (f *file) Stat() (vfs.FileInfo, error) {
 	defer f.fs.enter()()
-	if err := f.fs.call(Op{Kind: OpStat, Path: f.path}).Err; err != nil {
+	if err := f.fs.call(Op{Kind: OpStat, Path: f.name()}).Err; err != nil {
 		return nil, f.err("stat", err)
 	}
 	return info{f.fs.PathBase(f.path), f.n.dir, int64(len(f.n.live))}, nil

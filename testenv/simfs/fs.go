@@ -49,8 +49,9 @@ var _ vfs.FS = (*FS)(nil)
 
 // inode is a file or a directory, by whatever names it has.
 type inode struct {
-	id  uint64 // in order of creation, never reused in one FS
-	dir bool
+	id   uint64 // in order of creation, never reused in one FS
+	dir  bool
+	path string // under which it was made, or to which it was renamed last; for Op.Path
 
 	// A file: what the process sees, what is on the disk, and the operations between the two in the
 	// order they were issued.
@@ -216,6 +217,7 @@ func (fs *FS) create(name string) (*inode, error) {
 		fs.used -= int64(len(old.live))
 	}
 	n := fs.newInode(false)
+	n.path = name
 	dir.setNames(fs, nameSet{base, n})
 	return n, nil
 }
@@ -376,6 +378,7 @@ func (fs *FS) Rename(oldname, newname string) error {
 		}
 		fs.used -= int64(len(old.live))
 	}
+	n.path = newname
 	if from == to {
 		from.setNames(fs, nameSet{oldBase, nil}, nameSet{newBase, n})
 		return nil

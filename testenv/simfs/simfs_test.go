@@ -264,3 +264,29 @@ type silent struct{}
 func (silent) Infof(string, ...any)  {}
 func (silent) Errorf(string, ...any) {}
 func (silent) Fatalf(string, ...any) {}
+
+// A fault meets a file by the name it has, not by the one under which it was opened.
+func TestFault_SeesTheNameAfterARename(t *testing.T) {
+	fs := New()
+	f := create(t, fs, "/a.tmp", "")
+	if err := fs.Rename("/a.tmp", "/a"); err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	fs.SetFault(func(op Op) Fault {
+		got = op.Path
+		return Fault{}
+	})
+	if _, err := f.Write([]byte("x")); err != nil || got != "/a" {
+		t.Errorf("a write to /a is one to %q, %v", got, err)
+	}
+}
+
+func TestCutPower_IsAtOnce(t *testing.T) {
+	fs := New()
+	f := create(t, fs, "/a", "")
+	fs.CutPower()
+	if _, err := f.Write([]byte("x")); !errors.Is(err, ErrCrashed) || !fs.Off() {
+		t.Errorf("a write after it: %v", err)
+	}
+}

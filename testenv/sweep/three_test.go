@@ -143,6 +143,11 @@ func crashThree(ctx context.Context, cut int, all bool) error {
 	}
 	for i := range c.disks {
 		if i == victim || all {
+			c.disks[i].CutPower()
+		}
+	}
+	for i := range c.disks {
+		if c.disks[i].Off() {
 			class := simfs.Crashes()[(cut+i)%len(simfs.Crashes())]
 			image := c.disks[i].Crash(class, uint64(cut))
 			c.nodes[i].stop()
@@ -193,9 +198,8 @@ func failThree(ctx context.Context, p *trap) error {
 	}
 	n := c.nodes[victim]
 	if fatal(p.sprung.Load()) {
-		_, err := n.Replica(0)
-		if _, ok := errors.AsType[*member.QuarantinedError](err); !ok {
-			return fmt.Errorf("%s is open after the error: %w", n.name, err)
+		if err := n.closes(ctx); err != nil {
+			return err
 		}
 	}
 	if err := c.write(ctx, "after"); err != nil {
@@ -209,6 +213,7 @@ func failThree(ctx context.Context, p *trap) error {
 	if err := c.agree(ctx, 1); err != nil {
 		return err
 	}
+	c.disks[victim].CutPower()
 	image := c.disks[victim].Crash(simfs.Strict, 0)
 	c.nodes[victim].stop()
 	c.disks[victim] = image
@@ -216,6 +221,18 @@ func failThree(ctx context.Context, p *trap) error {
 		return fmt.Errorf("power off after it had started again: %w", err)
 	}
 	return c.agree(ctx, 2)
+}
+
+// closes waits until n's replica is closed by an error: the others do not wait for it.
+func (n *node) closes(ctx context.Context) error {
+	for ctx.Err() == nil {
+		_, err := n.Replica(0)
+		if _, ok := errors.AsType[*member.QuarantinedError](err); ok {
+			return nil
+		}
+		<-time.After(time.Millisecond)
+	}
+	return fmt.Errorf("%s is open after the error", n.name)
 }
 
 // Nothing leaves before what it rests on is durable (I4): every acknowledgement and every vote is
