@@ -48,7 +48,7 @@ func (m *Member) openGroup(gid ident.GroupID, id datadir.Member) *group {
 			err = errors.Join(err, g.close())
 			g.close = nil
 		}
-		g.quarantine = m.newQuarantine(gid, err)
+		m.onFail(g, err) // the store may be reporting its own failure meanwhile
 	}
 	return g
 }

@@ -20,7 +20,7 @@ const (
 	tempSuffix = ".tmp"
 	nextName   = "next" + tempSuffix  // becomes the next segment
 	spareName  = "spare" + tempSuffix // zeros, in reserve to become one
-	copyName   = "tail" + tempSuffix  // the copy of the tail that Open makes
+	copyName   = "copy" + tempSuffix  // the copy of a segment that Open makes
 )
 
 // zeroChunk is how much is zeroed before it is synced. A sync of the log may have to wait for what
