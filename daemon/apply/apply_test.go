@@ -445,6 +445,25 @@ func TestMachine_ErrorOfTheStoreIsFinal(t *testing.T) {
 	}
 }
 
+// The newest stamp stays known when entries without one follow, and when the store is opened again.
+func TestMachine_KeepsTheNewestStamp(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	run := &Run{Entries: []*pb.Entry{entry(2, payloadAt(7<<16)), entry(3, payloadAt(9<<16)), entry(4, nil)}}
+	if err := g.m.Apply([]*Run{run}); err != nil {
+		t.Fatal(err)
+	}
+	g.close()
+	g.open()
+	defer g.close()
+	if err := g.m.Apply([]*Run{{Entries: []*pb.Entry{entry(5, nil)}}}); err != nil {
+		t.Fatal(err)
+	}
+	if pos := g.store.Position(); pos.Stamp != 9<<16 || pos.Applied.Index != 5 {
+		t.Errorf("Position() = %+v, want stamp %s at 5", pos, ident.Stamp(9<<16))
+	}
+}
+
 func TestMachine_RosterMustBeTheSuccessor(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t)

@@ -219,6 +219,7 @@ func (t *txn) normal(run *Run, e *pb.Entry) ([]command.Outcome, error) {
 	}
 	switch entry.Kind {
 	case command.KindWrites:
+		t.pos.Stamp = max(t.pos.Stamp, entry.Stamp)
 		return t.writes(entry, ident.EntryID{Term: e.GetTerm(), Index: e.GetIndex()})
 	case command.KindRoster:
 		roster, err := membership.DecodeRoster(entry.Roster)
