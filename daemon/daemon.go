@@ -49,15 +49,17 @@ type Daemon struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
 
-	peerKey []byte     // nil: members have none
-	apiKeys *auth.Keys // nil: everyone may
-	dir     *datadir.Dir
-	journal *journal.Journal
-	member  *member.Member
-	network *peer.Network
-	client  *httpd.Client
-	ops     *ops.Ops
-	http    *httpd.Server
+	reloader *auth.Reloader
+	peerKey  []byte       // nil: members have none
+	apiKeys  *auth.KeySet // nil: everyone may
+	tls      *auth.TLS    // nil: plain text
+	dir      *datadir.Dir
+	journal  *journal.Journal
+	member   *member.Member
+	network  *peer.Network
+	client   *httpd.Client
+	ops      *ops.Ops
+	http     *httpd.Server
 
 	httpListener, grpcListener, metricsListener net.Listener
 

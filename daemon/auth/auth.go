@@ -1,7 +1,9 @@
-// Package auth holds the secrets of a member: the key that members share, and the keys of the API.
+// Package auth holds the secrets of a member: the key that members share, the keys of the API, and the
+// certificates of TLS. Keys of the API and certificates follow their files without a restart (Reloader);
+// a changed file that cannot be used leaves what was in use.
 //
 // What it promises: comparisons take the same time whatever differs, secrets are never part of an
-// error or of a printed value, and a file that others on the machine can read is refused.
+// error or of a printed value, and a secret in a file that others on the machine can read is refused.
 //
 // Callers: daemon reads the files that config names; httpd asks Allows; dev makes a peer key.
 package auth

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -34,6 +35,9 @@ type ClientOptions struct {
 	PeerKey        []byte        // what proves to another member that a member asks; nil: nothing
 	ConnectTimeout time.Duration // 1 s
 	RequestTimeout time.Duration // of a forwarded request, at most; 5 s
+	// TLS is how another member is called, asked at every dial; the name of its server is that of the
+	// address. nil: plain text.
+	TLS func() *tls.Config
 }
 
 // Client speaks HTTP to the other members, on one pool of connections. It never follows a redirect,
@@ -51,21 +55,57 @@ func NewClient(opts ClientOptions) *Client {
 	if opts.RequestTimeout == 0 {
 		opts.RequestTimeout = 5 * time.Second
 	}
-	dialer := net.Dialer{Timeout: opts.ConnectTimeout}
-	return &Client{opts: opts, transport: &http.Transport{
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := dialer.DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			return &countedConn{Conn: c}, nil
-		},
+	c := &Client{opts: opts}
+	c.transport = &http.Transport{
+		DialContext:            c.dial,
+		DialTLSContext:         c.dialTLS,
 		MaxIdleConnsPerHost:    maxConns,
 		MaxConnsPerHost:        maxConns,
 		IdleConnTimeout:        idleConn,
 		MaxResponseHeaderBytes: maxHeaderBytes,
 		DisableCompression:     true,
-	}}
+	}
+	return c
+}
+
+func (c *Client) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := net.Dialer{Timeout: c.opts.ConnectTimeout}
+	conn, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &countedConn{Conn: conn}, nil
+}
+
+// dialTLS counts what goes into TLS: a handshake sends nothing of a request.
+func (c *Client) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.opts.ConnectTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	config := c.opts.TLS()
+	config.ServerName = host
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &countedConn{Conn: secure}, nil
+}
+
+// scheme is that of every member's URL.
+func (c *Client) scheme() string {
+	if c.opts.TLS != nil {
+		return "https"
+	}
+	return "http"
 }
 
 // Close drops the idle connections.
@@ -159,7 +199,7 @@ func (c *Client) do(ctx context.Context, addr, method string, at *url.URL, heade
 		conn = info.Conn.(*countedConn)
 		before = conn.written.Load()
 	}})
-	u := url.URL{Scheme: "http", Host: addr, Path: at.Path, RawPath: at.RawPath, RawQuery: at.RawQuery}
+	u := url.URL{Scheme: c.scheme(), Host: addr, Path: at.Path, RawPath: at.RawPath, RawQuery: at.RawQuery}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, &unreachedError{Addr: addr, Err: err}

@@ -24,6 +24,8 @@ type metrics struct {
 	forwards *prometheus.CounterVec   // {outcome}
 	gathered prometheus.Histogram
 	panics   prometheus.Counter
+	open     prometheus.Gauge
+	turned   prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, gathering func() float64) *metrics {
@@ -51,8 +53,16 @@ func newMetrics(reg prometheus.Registerer, gathering func() float64) *metrics {
 			Help: "Handlers that panicked. Every one is a bug.",
 		}),
 	}
+	m.open = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "tidal_httpd_connections",
+		Help: "Connections of clients that are open.",
+	})
+	m.turned = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "tidal_httpd_connections_refused_total",
+		Help: "Connections closed at once because too many were open.",
+	})
 	if reg != nil {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		reg.MustRegister(m.open, m.turned, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "tidal_httpd_gathering_writes",
 			Help: "Writes that wait for the next request to the leader.",
 		}, gathering))

@@ -13,6 +13,7 @@ package httpd
 import (
 	"context"
 	"crypto/subtle"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -44,9 +45,19 @@ type Options struct {
 	Ops    *ops.Ops // required
 	Client *Client  // required; its owner closes it after Stop
 
-	// PeerKey is what a marked request must carry. nil: members have no key, and the marker alone
-	// counts; all it does is that the request is not forwarded.
+	// PeerKey is what a marked request must carry. nil: PeerCert decides.
 	PeerKey []byte
+	// PeerCert reports whether a connection showed a member's certificate. nil without PeerKey: members
+	// have no credential, and the marker alone counts; all it does is that the request is not forwarded.
+	PeerCert func(*tls.ConnectionState) bool
+	// TLS serves. nil: plain text.
+	TLS *tls.Config
+	// Hosts are the names, beside loopback's, under which this member is asked. nil: under any. It is for
+	// a surface without keys: a page of another site, whose name was made to resolve to this machine,
+	// must not reach it through the browser of somebody who is here.
+	Hosts func() []string
+	// MaxConnections bounds the connections of clients. 0: half of the files that the process may open.
+	MaxConnections int
 	// Authorize reports whether a bearer key may use the surface. nil: everyone may.
 	Authorize func(key string) bool
 	// LeaderWait is how long a request that needs the leader waits for one to be known and to answer
@@ -70,6 +81,7 @@ type Server struct {
 	gather  gatherer
 	metrics *metrics
 	mux     *http.ServeMux
+	origin  *http.CrossOriginProtection
 	http    *http.Server
 
 	// end ends the context of every request with errStopping.
@@ -102,7 +114,7 @@ func New(opts Options) (*Server, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{opts: opts, log: opts.Logger, ops: opts.Ops, client: opts.Client}
+	s := &Server{opts: opts, log: opts.Logger, ops: opts.Ops, client: opts.Client, origin: http.NewCrossOriginProtection()}
 	s.metrics = newMetrics(opts.Metrics, s.gather.waiting)
 	s.mux = s.newMux(s.routes())
 	base, end := context.WithCancelCause(context.Background())
@@ -125,6 +137,10 @@ func New(opts Options) (*Server, error) {
 // Serve answers requests on ln until Stop, and returns nil then. Its owner runs it in a goroutine
 // and waits for it after Stop. It may be called for several listeners.
 func (s *Server) Serve(ln net.Listener) error {
+	ln = s.limit(ln)
+	if s.opts.TLS != nil {
+		ln = tls.NewListener(ln, s.opts.TLS)
+	}
 	if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve HTTP on %s: %w", ln.Addr(), err)
 	}
@@ -239,6 +255,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt route) error {
 	if rt.method == "" { // no route, or none with this method
 		return rt.handle(w, req)
 	}
+	if err := s.checkHost(r); err != nil {
+		return err
+	}
 	var err error
 	if req.marked, err = s.fromPeer(r); err != nil {
 		return err
@@ -263,8 +282,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt route) error {
 	return rt.handle(w, req)
 }
 
-// fromPeer reports whether another member forwarded r. Where members have a key, the marker without
-// it is an outsider's and is ignored; with a wrong key it is an error, so that two members whose keys
+// fromPeer reports whether another member forwarded r. Where members have a key or certificates, the
+// marker without them is an outsider's and is ignored; with a wrong key it is an error, so that two members whose keys
 // differ do not forward to each other in turns.
 func (s *Server) fromPeer(r *http.Request) (bool, error) {
 	if r.Header.Get(api.HeaderInternal) == "" {
@@ -273,7 +292,7 @@ func (s *Server) fromPeer(r *http.Request) (bool, error) {
 	key := r.Header.Get(api.HeaderPeerKey)
 	switch {
 	case len(s.opts.PeerKey) == 0:
-		return true, nil
+		return s.opts.PeerCert == nil || s.opts.PeerCert(r.TLS), nil
 	case key == "":
 		return false, nil
 	case subtle.ConstantTimeCompare([]byte(key), s.opts.PeerKey) != 1:
@@ -284,7 +303,7 @@ func (s *Server) fromPeer(r *http.Request) (bool, error) {
 
 // authorize asks for a bearer key, which another member need not have.
 func (s *Server) authorize(r *request, rt route) error {
-	if s.opts.Authorize == nil || rt.open || r.marked && len(s.opts.PeerKey) > 0 {
+	if s.opts.Authorize == nil || rt.open || r.marked && s.peersHaveCredential() {
 		return nil
 	}
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -293,6 +312,9 @@ func (s *Server) authorize(r *request, rt route) error {
 	}
 	return nil
 }
+
+// peersHaveCredential reports whether a marked request was proved to be a member's.
+func (s *Server) peersHaveCredential() bool { return len(s.opts.PeerKey) > 0 || s.opts.PeerCert != nil }
 
 // checkCluster refuses a request that names another cluster.
 func (s *Server) checkCluster(r *http.Request) error {
