@@ -57,16 +57,19 @@ type Append struct {
 	HardState *pb.HardState
 	Entries   []*pb.Entry
 
-	// responses leave only when the frame is durable, in order.
+	// responses leave only when the frame is handed back, in order.
 	responses []*pb.Message
+
+	sync bool
 
 	// seq numbers the frames of one machine from 1, so that a frame handed back out of order is seen.
 	seq uint64
 }
 
-// Sync reports whether the frame must reach the disk before it is handed back. A frame that only
-// moves commit carries no response and may ride with the next one.
-func (a *Append) Sync() bool { return len(a.Entries) > 0 || len(a.responses) > 0 }
+// Sync reports whether the frame must reach the disk before it is handed back: it has entries, a term or
+// a vote. Responses speak of nothing else, and what they say of earlier frames is durable by then. A
+// frame that only moves commit may ride with the next one.
+func (a *Append) Sync() bool { return a.sync }
 
 // Apply is one run of committed entries, never empty. The worker fills Conf, in order. Entries are
 // read-only.

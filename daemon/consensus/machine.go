@@ -484,12 +484,15 @@ func (m *Machine) collect(rd raft.Ready) error {
 			if msg.GetSnapshot() != nil {
 				return errors.New("raft wants to install a snapshot")
 			}
+			was := m.hs
 			if msg.Term != nil { // present, not merely above 0: without it the getters say 0
 				m.hs = &pb.HardState{Term: msg.Term, Vote: msg.Vote, Commit: msg.Commit}
 			}
 			m.frames++
-			m.fx.Append = append(m.fx.Append,
-				&Append{HardState: m.hs, Entries: msg.GetEntries(), responses: msg.GetResponses(), seq: m.frames})
+			m.fx.Append = append(m.fx.Append, &Append{
+				HardState: m.hs, Entries: msg.GetEntries(), responses: msg.GetResponses(), seq: m.frames,
+				sync: raft.MustSync(m.hs, was, len(msg.GetEntries())),
+			})
 		case raft.LocalApplyThread:
 			m.fx.Apply = append(m.fx.Apply, &Apply{Entries: msg.GetEntries(), response: msg.GetResponses()[0]})
 		default:
