@@ -9,6 +9,10 @@
 //	  groups/0/
 //	    marker.current.*         names the current generation, see group.go
 //	    log-000001/  state-000001/
+//	    reseed                   there while a reseed is latched, see reseed.go
+//	    incoming-<id>/           an artifact that is being fetched, see install.go
+//	    kept-<name>/             replaced data that an operator may want to look at
+//	    artifacts/               artifacts for others
 //
 // What it promises: identity and votes survive a crash at any point, whole; neither is in a
 // generation, so an install can neither ship them nor lose them. A file that is missing where it

@@ -444,7 +444,7 @@ func TestClean_KeepsWhatIsCurrentAndWhatWasKept(t *testing.T) {
 	}
 	names, err := mem.List(group)
 	slices.Sort(names)
-	want := []string{"artifacts", "kept-1-divergent", "log-000001", "marker.current.000001.log-000001.state-000001", "state-000001"}
+	want := []string{"kept-1-divergent", "log-000001", "marker.current.000001.log-000001.state-000001", "state-000001"}
 	if err != nil || !slices.Equal(names, want) {
 		t.Errorf("after Clean: %q, %v, want %q", names, err, want)
 	}

@@ -170,8 +170,8 @@ func (fs markerFS) Remove(name string) error {
 	return fs.FS.Remove(name)
 }
 
-// Clean removes what is not current: other generations, artifacts that were being fetched, old
-// markers. It is called once the current generation has opened and proved sound. What a quarantine
+// Clean removes what is not current: other generations, artifacts that were being fetched or staged,
+// old markers. It is called once the current generation has opened and proved sound. What a quarantine
 // kept (kept-*) stays, as does everything else.
 func (g *Group) Clean() error {
 	if err := g.clean(); err != nil {
@@ -194,7 +194,7 @@ func (g *Group) clean() (err error) {
 	for _, name := range names {
 		old := strings.HasPrefix(name, "log-") && name != gen.logName() ||
 			strings.HasPrefix(name, "state-") && name != gen.stateName() ||
-			strings.HasPrefix(name, "incoming-")
+			strings.HasPrefix(name, incomingPrefix) || name == artifactsName
 		if !old {
 			continue
 		}

@@ -96,7 +96,7 @@ func (s *Store) commitLocked(b *Batch, pos Position) error {
 		}
 		b.b = s.db.NewBatch()
 	}
-	if err := b.b.Set(positionKey, encodePosition(pos), nil); err != nil {
+	if err := b.b.Set(positionKey, EncodePosition(pos), nil); err != nil {
 		return err
 	}
 	size := b.Len()

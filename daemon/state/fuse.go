@@ -122,10 +122,23 @@ func (l logger) Fatalf(format string, args ...any) {
 	l.fuse.blow(fmt.Errorf("pebble: "+format, args...))
 }
 
-// fusedFS lets changes through while the fuse is whole, and reads always.
+// fusedFS lets changes through while the fuse is whole, and reads always. What Pebble does to make a
+// checkpoint, elsewhere than in the store's own directory, is no business of the fuse: it may fail
+// without harm to the store.
 type fusedFS struct {
 	vfs.FS
-	fuse *fuse
+	fuse   *fuse
+	dir    string                  // of the store
+	copies *atomic.Pointer[string] // where checkpoints are made
+}
+
+// ofCopy reports whether name is a checkpoint, one of its files, or the directory above.
+func (fs *fusedFS) ofCopy(name string) bool {
+	root := fs.copies.Load()
+	if root == nil || name == fs.dir || fs.PathDir(name) == fs.dir {
+		return false
+	}
+	return name == *root || fs.PathDir(name) == *root || fs.PathDir(fs.PathDir(name)) == *root
 }
 
 func (fs *fusedFS) Unwrap() vfs.FS { return fs.FS }
@@ -134,6 +147,9 @@ func (fs *fusedFS) Unwrap() vfs.FS { return fs.FS }
 // content, makes the marker that names it, and only then syncs their directory; a file system that
 // keeps the later name and not the earlier would leave a marker to nothing.
 func (fs *fusedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if fs.ofCopy(name) {
+		return fs.FS.Create(name, c)
+	}
 	if err := fs.beforeMarker(name); err != nil {
 		return nil, err
 	}
@@ -170,6 +186,9 @@ func (fs *fusedFS) open(do func() (vfs.File, error)) (vfs.File, error) {
 
 // List counts as a change because pebble.Open lists the directory once more near its end.
 func (fs *fusedFS) List(dir string) (names []string, err error) {
+	if fs.ofCopy(dir) {
+		return fs.FS.List(dir)
+	}
 	err = fs.fuse.change(func() (err error) { names, err = fs.FS.List(dir); return err })
 	return names, err
 }
@@ -178,13 +197,16 @@ func (fs *fusedFS) List(dir string) (names []string, err error) {
 // would panic (atomicfs.Marker).
 func (fs *fusedFS) OpenDir(name string) (vfs.File, error) {
 	dir, err := fs.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
+	if err != nil || fs.ofCopy(name) {
+		return dir, err
 	}
 	return &fusedDir{File: dir, fuse: fs.fuse}, nil
 }
 
 func (fs *fusedFS) Link(from, to string) error {
+	if fs.ofCopy(to) {
+		return fs.FS.Link(from, to)
+	}
 	return fs.fuse.change(func() error { return fs.FS.Link(from, to) })
 }
 
@@ -193,6 +215,9 @@ func (fs *fusedFS) Rename(from, to string) error {
 }
 
 func (fs *fusedFS) MkdirAll(dir string, perm os.FileMode) error {
+	if fs.ofCopy(dir) {
+		return fs.FS.MkdirAll(dir, perm)
+	}
 	return fs.fuse.change(func() error { return fs.FS.MkdirAll(dir, perm) })
 }
 
@@ -200,6 +225,9 @@ func (fs *fusedFS) MkdirAll(dir string, perm os.FileMode) error {
 // before a marker goes: Pebble makes the new marker, removes the old one, and only then syncs; a file
 // system that keeps the removal and not the new name would leave a store without any.
 func (fs *fusedFS) Remove(name string) error {
+	if fs.ofCopy(name) {
+		return fs.FS.Remove(name)
+	}
 	if err := fs.beforeMarker(name); err != nil {
 		return err
 	}
@@ -210,6 +238,9 @@ func (fs *fusedFS) Remove(name string) error {
 }
 
 func (fs *fusedFS) RemoveAll(name string) error {
+	if fs.ofCopy(name) {
+		return fs.FS.RemoveAll(name)
+	}
 	if err := fs.fuse.error(); err != nil {
 		return err
 	}

@@ -94,12 +94,17 @@ func (o Options) withDefaults() (Options, error) {
 // batches are committed by one goroutine at a time, Flush by any.
 type Store struct {
 	db         *pebble.DB
+	fs         vfs.FS
+	log        *slog.Logger
 	dir        string
 	fuse       *fuse
 	metrics    *metrics
 	foreground bool
 	// compacted has an element when a flush or a compaction ended since it was last taken.
 	compacted chan struct{}
+
+	// copies is where checkpoints are made; nil: none was yet.
+	copies atomic.Pointer[string]
 
 	position atomic.Pointer[Position]
 	flushed  atomic.Uint64
@@ -173,7 +178,7 @@ func (s *Store) findPosition() error {
 	if err != nil {
 		return fmt.Errorf("read the position: %w", err)
 	}
-	pos, err := decodePosition(value)
+	pos, err := DecodePosition(value)
 	if err := errors.Join(err, closer.Close()); err != nil {
 		return err
 	}
@@ -195,7 +200,7 @@ func open(o Options, fresh bool) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: o.Dir, fuse: newFuse(), foreground: o.Foreground, compacted: make(chan struct{}, 1)}
+	s := &Store{fs: o.FS, log: o.Logger, dir: o.Dir, fuse: newFuse(), foreground: o.Foreground, compacted: make(chan struct{}, 1)}
 	s.position.Store(&Position{})
 	if s.metrics, err = newMetrics(o.Metrics, s); err != nil {
 		return nil, err
@@ -210,7 +215,7 @@ func open(o Options, fresh bool) (*Store, error) {
 		ErrorIfNotExists:   !fresh,
 		EventListener:      s.listener(),
 		FormatMajorVersion: formatMajorVersion,
-		FS:                 &fusedFS{FS: o.FS, fuse: s.fuse},
+		FS:                 &fusedFS{FS: o.FS, fuse: s.fuse, dir: o.Dir, copies: &s.copies},
 		Logger:             logger{log: o.Logger, fuse: s.fuse},
 		MemTableSize:       memtableBytes,
 		// Pebble's own stalls wait for flushes and compactions for ever, and would hold up Close when

@@ -57,7 +57,7 @@ func (s *Store) NewView() *View {
 	case err != nil:
 		v.err = err
 	case ok:
-		v.position, v.err = decodePosition(value)
+		v.position, v.err = DecodePosition(value)
 	}
 	return v
 }
