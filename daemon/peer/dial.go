@@ -87,11 +87,7 @@ func (n *Network) connect(ctx context.Context, addr string) (*conn, *ConnectErro
 		return nil, failed
 	}
 	creds := insecure.NewCredentials()
-	switch {
-	case n.opts.TLS == nil:
-	case n.opts.DialTLS != nil:
-		creds = credentials.NewTLS(n.opts.DialTLS())
-	default:
+	if n.opts.TLS != nil {
 		creds = credentials.NewTLS(n.opts.TLS)
 	}
 	unused := make(chan net.Conn, 1)

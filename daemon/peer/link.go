@@ -87,6 +87,7 @@ type link struct {
 		sync.Mutex
 		queue  []packet
 		bytes  int64 // of the queue and of what the writer took and has not sent
+		opened []GroupPosition
 		status PeerStatus
 	}
 }
@@ -271,12 +272,17 @@ func (l *link) write(ctx context.Context, stream grpc.BidiStreamingClient[peerpb
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-l.wake:
-			batch = l.take(batch)
-			err = l.flush(stream, &frame, batch)
+			if opened := l.takeOpened(); len(opened) > 0 {
+				err = stream.Send(&peerpb.Frame{Opened: encodePositions(opened)})
+			}
+			if err == nil {
+				batch = l.take(batch)
+				err = l.flush(stream, &frame, batch)
+			}
 		case <-ping.C:
 			now := l.net.elapsed()
 			l.pinged.Store(int64(now))
-			err = stream.Send(&peerpb.Frame{Ping: uint64(now)})
+			err = stream.Send(&peerpb.Frame{Ping: uint64(now), Pins: l.net.pins()})
 		}
 		if errors.Is(err, io.EOF) {
 			<-ctx.Done() // the reader gets the reason

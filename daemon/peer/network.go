@@ -44,11 +44,8 @@ type Options struct {
 	// Key authenticates members to each other. nil: without TLS the server takes callers from
 	// loopback only; with TLS it takes those whose certificate it verified.
 	Key []byte
-	// TLS serves and, unless DialTLS is set, dials; a dial takes the server name from the address.
-	// nil: plain text.
+	// TLS serves and dials; a dial takes the server name from the address. nil: plain text.
 	TLS *tls.Config
-	// DialTLS is asked at every dial, so that authorities and certificates may change.
-	DialTLS func() *tls.Config
 
 	// QueueBytes bounds what waits for one connected peer. 0 means 64 MiB.
 	QueueBytes int64
@@ -61,6 +58,11 @@ type Options struct {
 	// must neither block nor call SetPeers or Stop.
 	OnStatus            func(PeerStatus)
 	OnRefusedConnection func(ident.MemberID)
+
+	// Snapshots serves artifacts to peers. Pins returns what this member keeps its logs for, for the
+	// groups that it leads; it is asked with every ping and must not block. Both may be nil.
+	Snapshots Snapshots
+	Pins      func() []Pin
 
 	// The seams; nil means the real thing.
 	Resolve func(ctx context.Context, host string) ([]string, error) // to IP addresses, at every dial

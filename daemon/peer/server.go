@@ -96,6 +96,7 @@ func (s *server) Stream(stream grpc.BidiStreamingServer[peerpb.Frame, peerpb.Fra
 		if n := accept(f.GetBatches(), hello.Member, reply.Member, deliver); n > 0 {
 			s.net.metrics.receiveDropped.WithLabelValues(dropMisaddressed).Add(float64(n))
 		}
+		s.notices(hello.Member, f)
 		if ping := f.GetPing(); ping != 0 {
 			if err := stream.Send(&peerpb.Frame{Pong: ping}); err != nil {
 				return err

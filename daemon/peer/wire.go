@@ -112,16 +112,11 @@ func parseRefusal(reason, detail string) *Refusal {
 }
 
 func encodeHello(h Hello) *peerpb.Hello {
-	p := &peerpb.Hello{
+	return &peerpb.Hello{
 		Cluster: h.Cluster[:], Member: uint64(h.Member), Incarnation: h.Incarnation[:], Name: h.Name,
-		BootEpoch: h.BootEpoch, RosterVersion: h.RosterVersion, Capabilities: uint64(h.Capabilities), Version: h.Version,
+		BootEpoch: h.BootEpoch, Groups: encodePositions(h.Groups),
+		RosterVersion: h.RosterVersion, Capabilities: uint64(h.Capabilities), Version: h.Version,
 	}
-	for _, g := range h.Groups {
-		p.Groups = append(p.Groups, &peerpb.GroupPosition{
-			Group: uint32(g.Group), DurableTerm: g.LastDurable.Term, DurableIndex: g.LastDurable.Index,
-		})
-	}
-	return p
 }
 
 func decodeHello(p *peerpb.Hello) (Hello, error) {
@@ -129,17 +124,11 @@ func decodeHello(p *peerpb.Hello) (Hello, error) {
 		return Hello{}, errors.New("the first frame is no hello")
 	}
 	h := Hello{
-		Member: ident.MemberID(p.GetMember()), Name: p.GetName(), BootEpoch: p.GetBootEpoch(),
+		Member: ident.MemberID(p.GetMember()), Name: p.GetName(), BootEpoch: p.GetBootEpoch(), Groups: decodePositions(p.GetGroups()),
 		RosterVersion: p.GetRosterVersion(), Capabilities: ident.Capabilities(p.GetCapabilities()), Version: p.GetVersion(),
 	}
 	if h.Member == 0 {
 		return Hello{}, errors.New("hello: no member id")
-	}
-	for _, g := range p.GetGroups() {
-		h.Groups = append(h.Groups, GroupPosition{
-			Group:       ident.GroupID(g.GetGroup()),
-			LastDurable: ident.EntryID{Term: g.GetDurableTerm(), Index: g.GetDurableIndex()},
-		})
 	}
 	return h, errors.Join(
 		fill(h.Cluster[:], "hello: cluster", p.GetCluster()),

@@ -26,11 +26,15 @@ const (
 )
 
 type Frame struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
-	Batches       []*Batch               `protobuf:"bytes,2,rep,name=batches,proto3" json:"batches,omitempty"`
-	Ping          uint64                 `protobuf:"varint,3,opt,name=ping,proto3" json:"ping,omitempty"` // not 0: answered with the same number as pong
-	Pong          uint64                 `protobuf:"varint,4,opt,name=pong,proto3" json:"pong,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Hello   *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	Batches []*Batch               `protobuf:"bytes,2,rep,name=batches,proto3" json:"batches,omitempty"`
+	Ping    uint64                 `protobuf:"varint,3,opt,name=ping,proto3" json:"ping,omitempty"` // not 0: answered with the same number as pong
+	Pong    uint64                 `protobuf:"varint,4,opt,name=pong,proto3" json:"pong,omitempty"`
+	// opened: the caller's replicas of these groups were opened anew, at these positions.
+	Opened []*GroupPosition `protobuf:"bytes,5,rep,name=opened,proto3" json:"opened,omitempty"`
+	// pins come with a ping: from which index on the caller, who leads these groups, keeps its log.
+	Pins          []*Pin `protobuf:"bytes,6,rep,name=pins,proto3" json:"pins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -93,6 +97,80 @@ func (x *Frame) GetPong() uint64 {
 	return 0
 }
 
+func (x *Frame) GetOpened() []*GroupPosition {
+	if x != nil {
+		return x.Opened
+	}
+	return nil
+}
+
+func (x *Frame) GetPins() []*Pin {
+	if x != nil {
+		return x.Pins
+	}
+	return nil
+}
+
+type Pin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	Index         uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"` // 0: nothing is pinned
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pin) Reset() {
+	*x = Pin{}
+	mi := &file_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pin) ProtoMessage() {}
+
+func (x *Pin) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pin.ProtoReflect.Descriptor instead.
+func (*Pin) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Pin) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *Pin) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Pin) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
 // Batch is a run of messages of one group, in the order in which they were sent.
 type Batch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -104,7 +182,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_peer_proto_msgTypes[1]
+	mi := &file_peer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -116,7 +194,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[1]
+	mi := &file_peer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -129,7 +207,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{1}
+	return file_peer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Batch) GetGroup() uint32 {
@@ -163,7 +241,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -175,7 +253,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -188,7 +266,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{2}
+	return file_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Hello) GetCluster() []byte {
@@ -265,7 +343,7 @@ type GroupPosition struct {
 
 func (x *GroupPosition) Reset() {
 	*x = GroupPosition{}
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -277,7 +355,7 @@ func (x *GroupPosition) String() string {
 func (*GroupPosition) ProtoMessage() {}
 
 func (x *GroupPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -290,7 +368,7 @@ func (x *GroupPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupPosition.ProtoReflect.Descriptor instead.
 func (*GroupPosition) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{3}
+	return file_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GroupPosition) GetGroup() uint32 {
@@ -325,7 +403,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +415,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +428,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{4}
+	return file_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ProbeRequest) GetName() string {
@@ -394,7 +472,7 @@ type ProbeReply struct {
 
 func (x *ProbeReply) Reset() {
 	*x = ProbeReply{}
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +484,7 @@ func (x *ProbeReply) String() string {
 func (*ProbeReply) ProtoMessage() {}
 
 func (x *ProbeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +497,7 @@ func (x *ProbeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeReply.ProtoReflect.Descriptor instead.
 func (*ProbeReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{5}
+	return file_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ProbeReply) GetCluster() []byte {
@@ -506,18 +584,469 @@ func (x *ProbeReply) GetDiskFull() bool {
 	return false
 }
 
+type SnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	Group         uint32                 `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
+	FromIndex     uint64                 `protobuf:"varint,3,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`    // the next entry that the caller needs
+	Always        bool                   `protobuf:"varint,4,opt,name=always,proto3" json:"always,omitempty"`                           // also where the log of the callee holds from_index
+	LeastIndex    uint64                 `protobuf:"varint,5,opt,name=least_index,json=leastIndex,proto3" json:"least_index,omitempty"` // the artifact must hold this index
+	Have          []byte                 `protobuf:"bytes,6,opt,name=have,proto3" json:"have,omitempty"`                                // 16 bytes: the artifact of which everything before resume has arrived
+	Resume        *SnapshotCursor        `protobuf:"bytes,7,opt,name=resume,proto3" json:"resume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotRequest) Reset() {
+	*x = SnapshotRequest{}
+	mi := &file_peer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotRequest) ProtoMessage() {}
+
+func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SnapshotRequest) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *SnapshotRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *SnapshotRequest) GetFromIndex() uint64 {
+	if x != nil {
+		return x.FromIndex
+	}
+	return 0
+}
+
+func (x *SnapshotRequest) GetAlways() bool {
+	if x != nil {
+		return x.Always
+	}
+	return false
+}
+
+func (x *SnapshotRequest) GetLeastIndex() uint64 {
+	if x != nil {
+		return x.LeastIndex
+	}
+	return 0
+}
+
+func (x *SnapshotRequest) GetHave() []byte {
+	if x != nil {
+		return x.Have
+	}
+	return nil
+}
+
+func (x *SnapshotRequest) GetResume() *SnapshotCursor {
+	if x != nil {
+		return x.Resume
+	}
+	return nil
+}
+
+type SnapshotCursor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	File          uint32                 `protobuf:"varint,1,opt,name=file,proto3" json:"file,omitempty"` // its position in the manifest
+	Offset        uint64                 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotCursor) Reset() {
+	*x = SnapshotCursor{}
+	mi := &file_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotCursor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotCursor) ProtoMessage() {}
+
+func (x *SnapshotCursor) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotCursor.ProtoReflect.Descriptor instead.
+func (*SnapshotCursor) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SnapshotCursor) GetFile() uint32 {
+	if x != nil {
+		return x.File
+	}
+	return 0
+}
+
+func (x *SnapshotCursor) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+// SnapshotFrame is a header, first, or a chunk.
+type SnapshotFrame struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Header        *SnapshotHeader        `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	Chunk         *SnapshotChunk         `protobuf:"bytes,2,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotFrame) Reset() {
+	*x = SnapshotFrame{}
+	mi := &file_peer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotFrame) ProtoMessage() {}
+
+func (x *SnapshotFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotFrame.ProtoReflect.Descriptor instead.
+func (*SnapshotFrame) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SnapshotFrame) GetHeader() *SnapshotHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *SnapshotFrame) GetChunk() *SnapshotChunk {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+type SnapshotHeader struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Needed        bool                   `protobuf:"varint,1,opt,name=needed,proto3" json:"needed,omitempty"`
+	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`        // of the callee; every chunk has the same
+	Manifest      []byte                 `protobuf:"bytes,3,opt,name=manifest,proto3" json:"manifest,omitempty"` // package snapshot
+	From          *SnapshotCursor        `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotHeader) Reset() {
+	*x = SnapshotHeader{}
+	mi := &file_peer_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotHeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotHeader) ProtoMessage() {}
+
+func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
+func (*SnapshotHeader) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SnapshotHeader) GetNeeded() bool {
+	if x != nil {
+		return x.Needed
+	}
+	return false
+}
+
+func (x *SnapshotHeader) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *SnapshotHeader) GetManifest() []byte {
+	if x != nil {
+		return x.Manifest
+	}
+	return nil
+}
+
+func (x *SnapshotHeader) GetFrom() *SnapshotCursor {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+type SnapshotChunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            *SnapshotCursor        `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Checksum      uint32                 `protobuf:"fixed32,3,opt,name=checksum,proto3" json:"checksum,omitempty"` // CRC32C of data
+	Term          uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotChunk) Reset() {
+	*x = SnapshotChunk{}
+	mi := &file_peer_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotChunk) ProtoMessage() {}
+
+func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
+func (*SnapshotChunk) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SnapshotChunk) GetAt() *SnapshotCursor {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *SnapshotChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *SnapshotChunk) GetChecksum() uint32 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+func (x *SnapshotChunk) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+type BarrierRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	Group         uint32                 `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
+	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"` // of the caller's votes: a leader of a lower one refuses
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BarrierRequest) Reset() {
+	*x = BarrierRequest{}
+	mi := &file_peer_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BarrierRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BarrierRequest) ProtoMessage() {}
+
+func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
+func (*BarrierRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *BarrierRequest) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *BarrierRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *BarrierRequest) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+type BarrierReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Term          uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BarrierReply) Reset() {
+	*x = BarrierReply{}
+	mi := &file_peer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BarrierReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BarrierReply) ProtoMessage() {}
+
+func (x *BarrierReply) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BarrierReply.ProtoReflect.Descriptor instead.
+func (*BarrierReply) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *BarrierReply) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *BarrierReply) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
 var File_peer_proto protoreflect.FileDescriptor
 
 const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
 	"peer.proto\x12\rtidal.peer.v1\x1a\n" +
-	"raft.proto\"\x8b\x01\n" +
+	"raft.proto\"\xe9\x01\n" +
 	"\x05Frame\x12*\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.tidal.peer.v1.HelloR\x05hello\x12.\n" +
 	"\abatches\x18\x02 \x03(\v2\x14.tidal.peer.v1.BatchR\abatches\x12\x12\n" +
 	"\x04ping\x18\x03 \x01(\x04R\x04ping\x12\x12\n" +
-	"\x04pong\x18\x04 \x01(\x04R\x04pong\"J\n" +
+	"\x04pong\x18\x04 \x01(\x04R\x04pong\x124\n" +
+	"\x06opened\x18\x05 \x03(\v2\x1c.tidal.peer.v1.GroupPositionR\x06opened\x12&\n" +
+	"\x04pins\x18\x06 \x03(\v2\x12.tidal.peer.v1.PinR\x04pins\"E\n" +
+	"\x03Pin\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"J\n" +
 	"\x05Batch\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12+\n" +
 	"\bmessages\x18\x02 \x03(\v2\x0f.raftpb.MessageR\bmessages\"\xa9\x02\n" +
@@ -554,10 +1083,45 @@ const file_peer_proto_rawDesc = "" +
 	"\x06leader\x18\n" +
 	" \x01(\x04R\x06leader\x12\x12\n" +
 	"\x04term\x18\v \x01(\x04R\x04term\x12\x1b\n" +
-	"\tdisk_full\x18\f \x01(\bR\bdiskFull2\x81\x01\n" +
+	"\tdisk_full\x18\f \x01(\bR\bdiskFull\"\xf6\x01\n" +
+	"\x0fSnapshotRequest\x12*\n" +
+	"\x05hello\x18\x01 \x01(\v2\x14.tidal.peer.v1.HelloR\x05hello\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\rR\x05group\x12\x1d\n" +
+	"\n" +
+	"from_index\x18\x03 \x01(\x04R\tfromIndex\x12\x16\n" +
+	"\x06always\x18\x04 \x01(\bR\x06always\x12\x1f\n" +
+	"\vleast_index\x18\x05 \x01(\x04R\n" +
+	"leastIndex\x12\x12\n" +
+	"\x04have\x18\x06 \x01(\fR\x04have\x125\n" +
+	"\x06resume\x18\a \x01(\v2\x1d.tidal.peer.v1.SnapshotCursorR\x06resume\"<\n" +
+	"\x0eSnapshotCursor\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\rR\x04file\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x04R\x06offset\"z\n" +
+	"\rSnapshotFrame\x125\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.tidal.peer.v1.SnapshotHeaderR\x06header\x122\n" +
+	"\x05chunk\x18\x02 \x01(\v2\x1c.tidal.peer.v1.SnapshotChunkR\x05chunk\"\x8b\x01\n" +
+	"\x0eSnapshotHeader\x12\x16\n" +
+	"\x06needed\x18\x01 \x01(\bR\x06needed\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1a\n" +
+	"\bmanifest\x18\x03 \x01(\fR\bmanifest\x121\n" +
+	"\x04from\x18\x04 \x01(\v2\x1d.tidal.peer.v1.SnapshotCursorR\x04from\"\x82\x01\n" +
+	"\rSnapshotChunk\x12-\n" +
+	"\x02at\x18\x01 \x01(\v2\x1d.tidal.peer.v1.SnapshotCursorR\x02at\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12\x1a\n" +
+	"\bchecksum\x18\x03 \x01(\aR\bchecksum\x12\x12\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term\"f\n" +
+	"\x0eBarrierRequest\x12*\n" +
+	"\x05hello\x18\x01 \x01(\v2\x14.tidal.peer.v1.HelloR\x05hello\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\rR\x05group\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"8\n" +
+	"\fBarrierReply\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index2\x99\x02\n" +
 	"\x04Peer\x12?\n" +
 	"\x05Probe\x12\x1b.tidal.peer.v1.ProbeRequest\x1a\x19.tidal.peer.v1.ProbeReply\x128\n" +
-	"\x06Stream\x12\x14.tidal.peer.v1.Frame\x1a\x14.tidal.peer.v1.Frame(\x010\x01B-Z+github.com/tidaldb/tidal/daemon/peer/peerpbb\x06proto3"
+	"\x06Stream\x12\x14.tidal.peer.v1.Frame\x1a\x14.tidal.peer.v1.Frame(\x010\x01\x12O\n" +
+	"\rFetchSnapshot\x12\x1e.tidal.peer.v1.SnapshotRequest\x1a\x1c.tidal.peer.v1.SnapshotFrame0\x01\x12E\n" +
+	"\aBarrier\x12\x1d.tidal.peer.v1.BarrierRequest\x1a\x1b.tidal.peer.v1.BarrierReplyB-Z+github.com/tidaldb/tidal/daemon/peer/peerpbb\x06proto3"
 
 var (
 	file_peer_proto_rawDescOnce sync.Once
@@ -571,30 +1135,51 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_peer_proto_goTypes = []any{
-	(*Frame)(nil),          // 0: tidal.peer.v1.Frame
-	(*Batch)(nil),          // 1: tidal.peer.v1.Batch
-	(*Hello)(nil),          // 2: tidal.peer.v1.Hello
-	(*GroupPosition)(nil),  // 3: tidal.peer.v1.GroupPosition
-	(*ProbeRequest)(nil),   // 4: tidal.peer.v1.ProbeRequest
-	(*ProbeReply)(nil),     // 5: tidal.peer.v1.ProbeReply
-	(*raftpb.Message)(nil), // 6: raftpb.Message
+	(*Frame)(nil),           // 0: tidal.peer.v1.Frame
+	(*Pin)(nil),             // 1: tidal.peer.v1.Pin
+	(*Batch)(nil),           // 2: tidal.peer.v1.Batch
+	(*Hello)(nil),           // 3: tidal.peer.v1.Hello
+	(*GroupPosition)(nil),   // 4: tidal.peer.v1.GroupPosition
+	(*ProbeRequest)(nil),    // 5: tidal.peer.v1.ProbeRequest
+	(*ProbeReply)(nil),      // 6: tidal.peer.v1.ProbeReply
+	(*SnapshotRequest)(nil), // 7: tidal.peer.v1.SnapshotRequest
+	(*SnapshotCursor)(nil),  // 8: tidal.peer.v1.SnapshotCursor
+	(*SnapshotFrame)(nil),   // 9: tidal.peer.v1.SnapshotFrame
+	(*SnapshotHeader)(nil),  // 10: tidal.peer.v1.SnapshotHeader
+	(*SnapshotChunk)(nil),   // 11: tidal.peer.v1.SnapshotChunk
+	(*BarrierRequest)(nil),  // 12: tidal.peer.v1.BarrierRequest
+	(*BarrierReply)(nil),    // 13: tidal.peer.v1.BarrierReply
+	(*raftpb.Message)(nil),  // 14: raftpb.Message
 }
 var file_peer_proto_depIdxs = []int32{
-	2, // 0: tidal.peer.v1.Frame.hello:type_name -> tidal.peer.v1.Hello
-	1, // 1: tidal.peer.v1.Frame.batches:type_name -> tidal.peer.v1.Batch
-	6, // 2: tidal.peer.v1.Batch.messages:type_name -> raftpb.Message
-	3, // 3: tidal.peer.v1.Hello.groups:type_name -> tidal.peer.v1.GroupPosition
-	4, // 4: tidal.peer.v1.Peer.Probe:input_type -> tidal.peer.v1.ProbeRequest
-	0, // 5: tidal.peer.v1.Peer.Stream:input_type -> tidal.peer.v1.Frame
-	5, // 6: tidal.peer.v1.Peer.Probe:output_type -> tidal.peer.v1.ProbeReply
-	0, // 7: tidal.peer.v1.Peer.Stream:output_type -> tidal.peer.v1.Frame
-	6, // [6:8] is the sub-list for method output_type
-	4, // [4:6] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	3,  // 0: tidal.peer.v1.Frame.hello:type_name -> tidal.peer.v1.Hello
+	2,  // 1: tidal.peer.v1.Frame.batches:type_name -> tidal.peer.v1.Batch
+	4,  // 2: tidal.peer.v1.Frame.opened:type_name -> tidal.peer.v1.GroupPosition
+	1,  // 3: tidal.peer.v1.Frame.pins:type_name -> tidal.peer.v1.Pin
+	14, // 4: tidal.peer.v1.Batch.messages:type_name -> raftpb.Message
+	4,  // 5: tidal.peer.v1.Hello.groups:type_name -> tidal.peer.v1.GroupPosition
+	3,  // 6: tidal.peer.v1.SnapshotRequest.hello:type_name -> tidal.peer.v1.Hello
+	8,  // 7: tidal.peer.v1.SnapshotRequest.resume:type_name -> tidal.peer.v1.SnapshotCursor
+	10, // 8: tidal.peer.v1.SnapshotFrame.header:type_name -> tidal.peer.v1.SnapshotHeader
+	11, // 9: tidal.peer.v1.SnapshotFrame.chunk:type_name -> tidal.peer.v1.SnapshotChunk
+	8,  // 10: tidal.peer.v1.SnapshotHeader.from:type_name -> tidal.peer.v1.SnapshotCursor
+	8,  // 11: tidal.peer.v1.SnapshotChunk.at:type_name -> tidal.peer.v1.SnapshotCursor
+	3,  // 12: tidal.peer.v1.BarrierRequest.hello:type_name -> tidal.peer.v1.Hello
+	5,  // 13: tidal.peer.v1.Peer.Probe:input_type -> tidal.peer.v1.ProbeRequest
+	0,  // 14: tidal.peer.v1.Peer.Stream:input_type -> tidal.peer.v1.Frame
+	7,  // 15: tidal.peer.v1.Peer.FetchSnapshot:input_type -> tidal.peer.v1.SnapshotRequest
+	12, // 16: tidal.peer.v1.Peer.Barrier:input_type -> tidal.peer.v1.BarrierRequest
+	6,  // 17: tidal.peer.v1.Peer.Probe:output_type -> tidal.peer.v1.ProbeReply
+	0,  // 18: tidal.peer.v1.Peer.Stream:output_type -> tidal.peer.v1.Frame
+	9,  // 19: tidal.peer.v1.Peer.FetchSnapshot:output_type -> tidal.peer.v1.SnapshotFrame
+	13, // 20: tidal.peer.v1.Peer.Barrier:output_type -> tidal.peer.v1.BarrierReply
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -608,7 +1193,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

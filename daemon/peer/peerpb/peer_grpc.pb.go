@@ -22,8 +22,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Peer_Probe_FullMethodName  = "/tidal.peer.v1.Peer/Probe"
-	Peer_Stream_FullMethodName = "/tidal.peer.v1.Peer/Stream"
+	Peer_Probe_FullMethodName         = "/tidal.peer.v1.Peer/Probe"
+	Peer_Stream_FullMethodName        = "/tidal.peer.v1.Peer/Stream"
+	Peer_FetchSnapshot_FullMethodName = "/tidal.peer.v1.Peer/FetchSnapshot"
+	Peer_Barrier_FullMethodName       = "/tidal.peer.v1.Peer/Barrier"
 )
 
 // PeerClient is the client API for Peer service.
@@ -35,6 +37,13 @@ type PeerClient interface {
 	// Stream carries the messages of the caller. The first frame each way is a hello, or the answer is
 	// a refusal in the trailer tidal-refusal; then the caller sends batches and pings, the callee pongs.
 	Stream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Frame, Frame], error)
+	// FetchSnapshot sends an artifact of a group: a header, then chunks in order. It has a connection of
+	// its own, so that it never holds up heartbeats. While an artifact is being staged the answer is
+	// UNAVAILABLE: ask again.
+	FetchSnapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SnapshotFrame], error)
+	// Barrier tells a replica that is closed, and whose log cannot say what it acknowledged, from which
+	// index on an artifact holds all of it.
+	Barrier(ctx context.Context, in *BarrierRequest, opts ...grpc.CallOption) (*BarrierReply, error)
 }
 
 type peerClient struct {
@@ -68,6 +77,35 @@ func (c *peerClient) Stream(ctx context.Context, opts ...grpc.CallOption) (grpc.
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peer_StreamClient = grpc.BidiStreamingClient[Frame, Frame]
 
+func (c *peerClient) FetchSnapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SnapshotFrame], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[1], Peer_FetchSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SnapshotRequest, SnapshotFrame]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_FetchSnapshotClient = grpc.ServerStreamingClient[SnapshotFrame]
+
+func (c *peerClient) Barrier(ctx context.Context, in *BarrierRequest, opts ...grpc.CallOption) (*BarrierReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BarrierReply)
+	err := c.cc.Invoke(ctx, Peer_Barrier_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -77,6 +115,13 @@ type PeerServer interface {
 	// Stream carries the messages of the caller. The first frame each way is a hello, or the answer is
 	// a refusal in the trailer tidal-refusal; then the caller sends batches and pings, the callee pongs.
 	Stream(grpc.BidiStreamingServer[Frame, Frame]) error
+	// FetchSnapshot sends an artifact of a group: a header, then chunks in order. It has a connection of
+	// its own, so that it never holds up heartbeats. While an artifact is being staged the answer is
+	// UNAVAILABLE: ask again.
+	FetchSnapshot(*SnapshotRequest, grpc.ServerStreamingServer[SnapshotFrame]) error
+	// Barrier tells a replica that is closed, and whose log cannot say what it acknowledged, from which
+	// index on an artifact holds all of it.
+	Barrier(context.Context, *BarrierRequest) (*BarrierReply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -92,6 +137,12 @@ func (UnimplementedPeerServer) Probe(context.Context, *ProbeRequest) (*ProbeRepl
 }
 func (UnimplementedPeerServer) Stream(grpc.BidiStreamingServer[Frame, Frame]) error {
 	return status.Error(codes.Unimplemented, "method Stream not implemented")
+}
+func (UnimplementedPeerServer) FetchSnapshot(*SnapshotRequest, grpc.ServerStreamingServer[SnapshotFrame]) error {
+	return status.Error(codes.Unimplemented, "method FetchSnapshot not implemented")
+}
+func (UnimplementedPeerServer) Barrier(context.Context, *BarrierRequest) (*BarrierReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Barrier not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -139,6 +190,35 @@ func _Peer_Stream_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peer_StreamServer = grpc.BidiStreamingServer[Frame, Frame]
 
+func _Peer_FetchSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServer).FetchSnapshot(m, &grpc.GenericServerStream[SnapshotRequest, SnapshotFrame]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_FetchSnapshotServer = grpc.ServerStreamingServer[SnapshotFrame]
+
+func _Peer_Barrier_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BarrierRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Barrier(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Barrier_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Barrier(ctx, req.(*BarrierRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -150,6 +230,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Probe",
 			Handler:    _Peer_Probe_Handler,
 		},
+		{
+			MethodName: "Barrier",
+			Handler:    _Peer_Barrier_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -157,6 +241,11 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Peer_Stream_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "FetchSnapshot",
+			Handler:       _Peer_FetchSnapshot_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "peer.proto",
