@@ -32,7 +32,6 @@ func All(f *ctl.Factory) []*cobra.Command {
 		newVersionCmd(f, nil),
 		newSchemaCmd(f, nil),
 		newCompletionCmd(f),
-		newDocsCmd(f),
 	}
 }
 

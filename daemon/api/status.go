@@ -91,12 +91,17 @@ type Region struct {
 	AgeMS        *int64      `json:"age_ms"` // since it last heard the leader; 0 on the leader
 	Ready        *bool       `json:"ready"`
 	Quarantine   *Quarantine `json:"quarantine"`
-	Disk         *Disk       `json:"disk"`
-	Version      *string     `json:"version"`
-	Capabilities []string    `json:"capabilities"`
-	BootEpoch    *uint64     `json:"boot_epoch"`
-	Incarnation  *string     `json:"incarnation"`
-	UptimeMS     *int64      `json:"uptime_ms"`
+	// ReseedRequired is true while the replica waits to be installed again from another member, or is
+	// being; Reseed says why, Install how far it is.
+	ReseedRequired bool     `json:"reseed_required"`
+	Reseed         *Reseed  `json:"reseed"`
+	Install        *Install `json:"install"`
+	Disk           *Disk    `json:"disk"`
+	Version        *string  `json:"version"`
+	Capabilities   []string `json:"capabilities"`
+	BootEpoch      *uint64  `json:"boot_epoch"`
+	Incarnation    *string  `json:"incarnation"`
+	UptimeMS       *int64   `json:"uptime_ms"`
 	// TookMS is how long the row's answer took.
 	TookMS *int64 `json:"took_ms"`
 }
@@ -166,6 +171,23 @@ type GroupStatus struct {
 	LeaderLast  *uint64     `json:"leader_last_index"`
 	LeaderAgeMS *int64      `json:"leader_age_ms"`
 	Quarantine  *Quarantine `json:"quarantine"`
+
+	ReseedRequired bool     `json:"reseed_required"`
+	Reseed         *Reseed  `json:"reseed"`  // null: not required
+	Install        *Install `json:"install"` // null: nothing is being fetched
+}
+
+// Reseed says why a replica will be installed again from another member.
+type Reseed struct {
+	Reason string    `json:"reason"` // log_compacted: the leader's log does not reach back far enough
+	Since  time.Time `json:"since"`
+}
+
+// Install is a snapshot on its way in.
+type Install struct {
+	Bytes int64 `json:"bytes"`
+	Total int64 `json:"total"` // 0: not known yet
+	Rate  int64 `json:"rate"`  // bytes a second
 }
 
 // Roster is the membership as applied.

@@ -67,7 +67,6 @@ type Config struct {
 	Clock       Clock
 	Drills      Drills
 	Auth        Auth
-	TLS         TLS
 }
 
 // Member is a declared member. The addresses are what others use: host or IP, and port.
@@ -83,6 +82,13 @@ type Member struct {
 type Replication struct {
 	Ack           string        // what a write waits for that does not say: quorum or leader
 	QuorumTimeout time.Duration // how long a write waits for its quorum
+
+	LogKeep      int64         // bytes of log that are kept for members that are behind
+	PinCap       int64         // bytes of log that are kept at most for one that fetches a snapshot
+	PinAge       time.Duration // likewise
+	ArtifactTTL  time.Duration // how long a staged snapshot is offered again
+	SnapshotRate int64         // bytes of snapshots sent a second; 0: unlimited
+	LogSegment   int64         // bytes of one file of the log; 0: by the size of the disk
 }
 
 // Election is raft's clock.
@@ -121,18 +127,6 @@ type Auth struct {
 	KeyFile     string // of API keys; empty: none
 	APIKey      string // from the environment; empty: none. Never printed
 }
-
-// TLS says where the member's certificate and the authorities that it trusts are. The files are read
-// again when they change.
-type TLS struct {
-	CertFile, KeyFile string // empty: plain text
-	CAFile            string // signs the members, which then show each other certificates; empty: the system's authorities, and they do not
-	ClientCAFile      string // signs clients of the API; empty: they are not asked
-	RequireClientCert bool   // of clients of the API
-}
-
-// Enabled reports whether there is TLS.
-func (t TLS) Enabled() bool { return t.CertFile != "" }
 
 // String leaves the key out.
 func (a Auth) String() string {
@@ -229,8 +223,8 @@ func Parse(file string, text []byte, flags Flags, getenv func(string) string) (*
 			APIKey:      getenv("TIDAL_API_KEY"),
 		},
 	}
-	c.TLS = doc.tls(ps)
 	checkTimings(c, doc, ps)
+	checkRetention(c.Replication, doc, ps)
 	c.Name = cmp.Or(flags.Name, getenv("TIDAL_NAME"), getenv("TIDAL_REGION"))
 	listen := listeners{
 		http:    given("--http", flags.HTTP, "TIDAL_HTTP", getenv),
@@ -301,6 +295,14 @@ func checkTimings(c *Config, doc *document, ps *problems) {
 	if request, quorum := c.Forward.Request, c.Replication.QuorumTimeout; request <= quorum {
 		ps.add(max(doc.Forward.Request.line, doc.Replication.QuorumTimeout.line), "forward.request",
 			"is %s; it must be above replication.quorum_timeout, which is %s", request, quorum)
+	}
+}
+
+// checkRetention holds the rules that join two sizes of the log.
+func checkRetention(r Replication, doc *document, ps *problems) {
+	if r.PinCap < r.LogKeep {
+		ps.add(max(doc.Replication.PinCap.line, doc.Replication.LogKeep.line), "replication.pin_cap",
+			"is %s; it must be at least replication.log_keep, which is %s", size(r.PinCap), size(r.LogKeep))
 	}
 }
 

@@ -50,12 +50,15 @@ func TestParse_Defaults(t *testing.T) {
 		},
 		Topology: c.Topology,
 		HTTPBind: "127.0.0.1:9502", GRPCBind: "127.0.0.1:9602",
-		Replication: Replication{Ack: "quorum", QuorumTimeout: 3 * time.Second},
-		Election:    Election{Tick: 100 * time.Millisecond, HeartbeatTicks: 1, ElectionTicks: 10},
-		Forward:     Forward{Connect: time.Second, Request: 5 * time.Second, FanOut: 2 * time.Second},
-		Status:      Status{Member: 500 * time.Millisecond},
-		Clock:       Clock{MaxDrift: 500 * time.Millisecond},
-		Drills:      Drills{MaxDuration: 15 * time.Minute},
+		Replication: Replication{
+			Ack: "quorum", QuorumTimeout: 3 * time.Second,
+			LogKeep: 256 << 20, PinCap: 4 << 30, PinAge: 30 * time.Minute, ArtifactTTL: 10 * time.Minute,
+		},
+		Election: Election{Tick: 100 * time.Millisecond, HeartbeatTicks: 1, ElectionTicks: 10},
+		Forward:  Forward{Connect: time.Second, Request: 5 * time.Second, FanOut: 2 * time.Second},
+		Status:   Status{Member: 500 * time.Millisecond},
+		Clock:    Clock{MaxDrift: 500 * time.Millisecond},
+		Drills:   Drills{MaxDuration: 15 * time.Minute},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got %+v\nwant %+v", c, want)
@@ -69,14 +72,14 @@ func TestParse_Whole(t *testing.T) {
 	text := `
 members:
   - {name: a, grpc_addr: "a.example:1", http_addr: "a.example:2", grpc_bind: "10.0.0.1:3", http_bind: ":4"}
-replication: {ack: leader, quorum_timeout: 1s}
+replication:
+  {ack: leader, quorum_timeout: 1s, log_keep: 1MiB, pin_cap: 3GiB, pin_age: 1m, artifact_ttl: 2m, snapshot_rate: 64 KiB, log_segment: 8MiB}
 election: {tick: 20ms, heartbeat_ticks: 2, election_ticks: 15}
 forward: {connect: 2s, request: 3s, fan_out: 4s}
 status: {member: 1s}
 clock: {max_drift: 1s}
 drills: {enabled: true, max_duration: 1m}
 auth: {peer_key_file: peer.key, key_file: /etc/tidal/keys}
-tls: {cert_file: c.pem, key_file: k.pem, ca_file: ca.pem, client_ca_file: /etc/clients.pem, require_client_cert: true}
 metrics: {bind: "127.0.0.1:5"}
 `
 	c, err := Parse("/etc/tidal/t.yaml", []byte(text), Flags{}, none)
@@ -88,14 +91,16 @@ metrics: {bind: "127.0.0.1:5"}
 		Members:  []Member{{"a", "a.example:1", "a.example:2", "10.0.0.1:3", ":4"}},
 		Topology: c.Topology,
 		HTTPBind: ":4", GRPCBind: "10.0.0.1:3", MetricsBind: "127.0.0.1:5",
-		Replication: Replication{Ack: "leader", QuorumTimeout: time.Second},
-		Election:    Election{Tick: 20 * time.Millisecond, HeartbeatTicks: 2, ElectionTicks: 15},
-		Forward:     Forward{Connect: 2 * time.Second, Request: 3 * time.Second, FanOut: 4 * time.Second},
-		Status:      Status{Member: time.Second},
-		Clock:       Clock{MaxDrift: time.Second},
-		Drills:      Drills{Enabled: true, MaxDuration: time.Minute},
-		Auth:        Auth{PeerKeyFile: "/etc/tidal/peer.key", KeyFile: "/etc/tidal/keys"},
-		TLS:         TLS{CertFile: "/etc/tidal/c.pem", KeyFile: "/etc/tidal/k.pem", CAFile: "/etc/tidal/ca.pem", ClientCAFile: "/etc/clients.pem", RequireClientCert: true},
+		Replication: Replication{
+			Ack: "leader", QuorumTimeout: time.Second,
+			LogKeep: 1 << 20, PinCap: 3 << 30, PinAge: time.Minute, ArtifactTTL: 2 * time.Minute, SnapshotRate: 64 << 10, LogSegment: 8 << 20,
+		},
+		Election: Election{Tick: 20 * time.Millisecond, HeartbeatTicks: 2, ElectionTicks: 15},
+		Forward:  Forward{Connect: 2 * time.Second, Request: 3 * time.Second, FanOut: 4 * time.Second},
+		Status:   Status{Member: time.Second},
+		Clock:    Clock{MaxDrift: time.Second},
+		Drills:   Drills{Enabled: true, MaxDuration: time.Minute},
+		Auth:     Auth{PeerKeyFile: "/etc/tidal/peer.key", KeyFile: "/etc/tidal/keys"},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got %+v\nwant %+v", c, want)
@@ -210,16 +215,9 @@ func TestParse_Refuses(t *testing.T) {
 			`t.yaml:5: auth.key_file: HTTP would listen at x_y:1`,
 		}},
 		{"open without keys", "members: [{name: a, grpc_addr: \"a:1\", http_addr: \"10.0.0.1:2\"}]", Flags{}, none, []string{
-			"t.yaml:1: auth.key_file: HTTP would listen at 10.0.0.1:2, which others reach, without an API key: name a file of keys here, set TIDAL_API_KEY, ask for certificates (tls.require_client_cert), or listen at 127.0.0.1 (http_bind, --http)",
+			"t.yaml:1: auth.key_file: HTTP would listen at 10.0.0.1:2, which others reach, without an API key: name a file of keys here, set TIDAL_API_KEY, or listen at 127.0.0.1 (http_bind, --http)",
 			"t.yaml:1: auth.peer_key_file: peers would be served at 0.0.0.0:1, which others reach, without a peer key: name the file",
 		}},
-		{"half of a pair", named("tls: {cert_file: c.pem}\n"), Flags{Name: "us-east"}, none, []string{"t.yaml:9: tls.key_file: is required with tls.cert_file, which is c.pem"}},
-		{"the other half", named("tls: {key_file: k.pem}\n"), Flags{Name: "us-east"}, none, []string{"t.yaml:9: tls.cert_file: is required with tls.key_file, which is k.pem"}},
-		{"certificates of clients alone", named("tls:\n  ca_file: ca.pem\n  require_client_cert: true\n"), Flags{Name: "us-east"}, none, []string{
-			"t.yaml:10: tls.ca_file: has no effect without", "t.yaml:11: tls.require_client_cert: has no effect without",
-		}},
-		{"clients of nobody", named("tls: {cert_file: c, key_file: k, require_client_cert: true}\n"), Flags{Name: "us-east"}, none, []string{"t.yaml:9: tls.require_client_cert: needs an authority"}},
-		{"API keys without a peer key", named("auth: {key_file: keys}\n"), Flags{Name: "us-east"}, none, []string{"t.yaml:9: auth.peer_key_file: is required where the API asks for keys"}},
 		{"open by flag", three, Flags{Name: "us-east", HTTP: ":80"}, env("TIDAL_GRPC", "nonsense", "TIDAL_METRICS", "x"), []string{
 			`TIDAL_GRPC: "nonsense" is no address`, `TIDAL_METRICS: "x" is no address`,
 			"t.yaml:2: auth.key_file: HTTP would listen at :80", "t.yaml:2: auth.peer_key_file: peers would be served at nonsense",

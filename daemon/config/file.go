@@ -21,6 +21,12 @@ type document struct {
 	Replication struct {
 		Ack           setting[string]        `yaml:"ack"`
 		QuorumTimeout setting[time.Duration] `yaml:"quorum_timeout"`
+		LogKeep       setting[size]          `yaml:"log_keep"`
+		PinCap        setting[size]          `yaml:"pin_cap"`
+		PinAge        setting[time.Duration] `yaml:"pin_age"`
+		ArtifactTTL   setting[time.Duration] `yaml:"artifact_ttl"`
+		SnapshotRate  setting[size]          `yaml:"snapshot_rate"`
+		LogSegment    setting[size]          `yaml:"log_segment"`
 	} `yaml:"replication"`
 	Election struct {
 		Tick           setting[time.Duration] `yaml:"tick"`
@@ -46,13 +52,6 @@ type document struct {
 		PeerKeyFile setting[string] `yaml:"peer_key_file"`
 		KeyFile     setting[string] `yaml:"key_file"`
 	} `yaml:"auth"`
-	TLS struct {
-		CertFile          setting[string] `yaml:"cert_file"`
-		KeyFile           setting[string] `yaml:"key_file"`
-		CAFile            setting[string] `yaml:"ca_file"`
-		ClientCAFile      setting[string] `yaml:"client_ca_file"`
-		RequireClientCert setting[bool]   `yaml:"require_client_cert"`
-	} `yaml:"tls"`
 	Metrics struct {
 		Bind setting[string] `yaml:"bind"`
 	} `yaml:"metrics"`
@@ -75,7 +74,12 @@ type setting[T any] struct {
 
 // UnmarshalYAML remembers the line. A duration needs its unit: yaml alone would take 3 for 3 ns.
 func (s *setting[T]) UnmarshalYAML(n *yaml.Node) error {
-	if d, ok := any(&s.value).(*time.Duration); ok {
+	if b, ok := any(&s.value).(*size); ok {
+		var err error
+		if *b, err = parseSize(n.Value); err != nil {
+			return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %v", n.Line, err)}}
+		}
+	} else if d, ok := any(&s.value).(*time.Duration); ok {
 		var err error
 		if *d, err = time.ParseDuration(n.Value); err != nil || n.Value == "0" {
 			return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %q is no duration: want a number with its unit, like 500ms or 3s", n.Line, n.Value)}}
@@ -103,6 +107,8 @@ func (s setting[T]) within(ps *problems, key string, fallback, low, high T) T {
 		below, above = v < any(low).(time.Duration), v > any(high).(time.Duration)
 	case int:
 		below, above = v < any(low).(int), v > any(high).(int)
+	case size:
+		below, above = v < any(low).(size), v > any(high).(size)
 	}
 	if below || above {
 		ps.add(s.line, key, "is %v; want %v to %v", v, low, high)
@@ -186,12 +192,11 @@ var (
 func keys() []string {
 	return []string{
 		"members", "name", "grpc_addr", "http_addr", "grpc_bind", "http_bind",
-		"replication", "ack", "quorum_timeout",
+		"replication", "ack", "quorum_timeout", "log_keep", "pin_cap", "pin_age", "artifact_ttl", "snapshot_rate", "log_segment",
 		"election", "tick", "heartbeat_ticks", "election_ticks",
 		"forward", "connect", "request", "fan_out",
 		"status", "member", "clock", "max_drift", "drills", "enabled", "max_duration",
 		"auth", "peer_key_file", "key_file", "metrics", "bind",
-		"tls", "cert_file", "ca_file", "client_ca_file", "require_client_cert",
 	}
 }
 
@@ -204,6 +209,12 @@ func (d *document) replication(ps *problems) Replication {
 	return Replication{
 		Ack:           ack,
 		QuorumTimeout: r.QuorumTimeout.within(ps, "replication.quorum_timeout", 3*time.Second, 10*time.Millisecond, 10*time.Minute),
+		LogKeep:       int64(r.LogKeep.within(ps, "replication.log_keep", 256<<20, 64<<10, 1<<40)),
+		PinCap:        int64(r.PinCap.within(ps, "replication.pin_cap", 4<<30, 64<<10, 1<<44)),
+		PinAge:        r.PinAge.within(ps, "replication.pin_age", 30*time.Minute, time.Second, 24*time.Hour),
+		ArtifactTTL:   r.ArtifactTTL.within(ps, "replication.artifact_ttl", 10*time.Minute, time.Second, 24*time.Hour),
+		SnapshotRate:  int64(r.SnapshotRate.within(ps, "replication.snapshot_rate", 0, 0, 1<<40)),
+		LogSegment:    int64(r.LogSegment.within(ps, "replication.log_segment", 0, 0, 1<<30)),
 	}
 }
 
@@ -222,38 +233,6 @@ func (d *document) forward(ps *problems) Forward {
 		Connect: f.Connect.within(ps, "forward.connect", time.Second, time.Millisecond, time.Minute),
 		Request: f.Request.within(ps, "forward.request", 5*time.Second, 10*time.Millisecond, 11*time.Minute),
 		FanOut:  f.FanOut.within(ps, "forward.fan_out", 2*time.Second, time.Millisecond, time.Minute),
-	}
-}
-
-// tls checks what goes together. Paths are as the file says them.
-func (d *document) tls(ps *problems) TLS {
-	t := d.TLS
-	cert, key := t.CertFile.value != "", t.KeyFile.value != ""
-	switch {
-	case cert && !key:
-		ps.add(t.CertFile.line, "tls.key_file", "is required with tls.cert_file, which is %s", t.CertFile.value)
-	case key && !cert:
-		ps.add(t.KeyFile.line, "tls.cert_file", "is required with tls.key_file, which is %s", t.KeyFile.value)
-	}
-	for _, s := range []struct {
-		key   string
-		line  int
-		given bool
-	}{
-		{"ca_file", t.CAFile.line, t.CAFile.value != ""},
-		{"client_ca_file", t.ClientCAFile.line, t.ClientCAFile.value != ""},
-		{"require_client_cert", t.RequireClientCert.line, t.RequireClientCert.value},
-	} {
-		if s.given && !cert && !key {
-			ps.add(s.line, "tls."+s.key, "has no effect without tls.cert_file and tls.key_file")
-		}
-	}
-	if t.RequireClientCert.value && t.CAFile.value == "" && t.ClientCAFile.value == "" {
-		ps.add(t.RequireClientCert.line, "tls.require_client_cert", "needs an authority that signs the clients: tls.client_ca_file")
-	}
-	return TLS{
-		CertFile: beside(ps.file, t.CertFile.value), KeyFile: beside(ps.file, t.KeyFile.value), CAFile: beside(ps.file, t.CAFile.value),
-		ClientCAFile: beside(ps.file, t.ClientCAFile.value), RequireClientCert: t.RequireClientCert.value,
 	}
 }
 

@@ -24,6 +24,8 @@ const (
 	KindPeerConnected Kind = "peer_connected"
 	KindPeerLost      Kind = "peer_lost"
 	KindQuarantined   Kind = "quarantined"
+	KindReseed        Kind = "reseed_required"
+	KindInstalled     Kind = "installed"
 
 	// Those that only a stream has: they are made for one reader and not kept.
 	KindHeartbeat  Kind = "heartbeat"
@@ -71,6 +73,8 @@ func Kinds() []Spec {
 		{PeerConnected{}, LevelInfo, "The stream to another member is open"},
 		{PeerLost{}, LevelWarn, "The stream to another member broke"},
 		{Quarantined{}, LevelError, "A replica is closed because its data must not be served"},
+		{ReseedRequired{}, LevelWarn, "A replica will be installed again from another member. Until then it serves what it has, if that is sound"},
+		{Installed{}, LevelInfo, "The data of a replica was replaced by an artifact of another member"},
 		{Heartbeat{}, LevelInfo, "In a stream alone: nothing happened for a while. Its id is that of the event before"},
 		{EventsLost{}, LevelWarn, "In a stream alone: the reader was too slow and has missed events. Its id is where it goes on"},
 	}
@@ -230,6 +234,32 @@ func (f Quarantined) Text() string {
 	return fmt.Sprintf("quarantined group %s (%s): %s", f.Group, f.Cause, f.Detail)
 }
 func (Quarantined) Same() string { return "" }
+
+// ReseedRequired is a replica that waits to be installed again.
+type ReseedRequired struct {
+	Group  ident.GroupID `json:"group,string"`
+	Reason string        `json:"reason"`
+}
+
+func (ReseedRequired) Kind() Kind { return KindReseed }
+func (f ReseedRequired) Text() string {
+	return fmt.Sprintf("must be installed again (%s)%s", f.Reason, ofGroup(f.Group))
+}
+func (ReseedRequired) Same() string { return "" }
+
+// Installed is a replica that begins anew from an artifact.
+type Installed struct {
+	Group ident.GroupID  `json:"group,string"`
+	Index uint64         `json:"index"`
+	Bytes int64          `json:"bytes"`
+	From  ident.MemberID `json:"from,string"`
+}
+
+func (Installed) Kind() Kind { return KindInstalled }
+func (f Installed) Text() string {
+	return fmt.Sprintf("installed the state at index %d from member %s, %d bytes%s", f.Index, f.From, f.Bytes, ofGroup(f.Group))
+}
+func (Installed) Same() string { return "" }
 
 // Heartbeat keeps a stream alive.
 type Heartbeat struct{}

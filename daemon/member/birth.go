@@ -70,7 +70,7 @@ func (m *Member) seekCluster(ctx context.Context) (serves bool, err error) {
 		}
 		m.log.Info("cluster born", slog.Any("cluster", id.Cluster), slog.Any("node", id.ID), slog.Bool("made", d.Act == membership.BirthMake))
 		m.opts.Journal.Add(journal.Born{Cluster: id.Cluster.String(), ID: id.ID, Made: d.Act == membership.BirthMake})
-		m.serve(id, true)
+		m.serve(ctx, id, true)
 		return true, nil
 	case membership.BirthRefuse:
 		waits(d.Refusal.Error())
@@ -229,7 +229,7 @@ func (m *Member) resume(ctx context.Context, id datadir.Member) error {
 	if genesis.ClusterID() != id.Cluster {
 		return errors.New("member file: the genesis record is of another cluster")
 	}
-	m.serve(id, !born)
+	m.serve(ctx, id, !born)
 	if !m.opts.Foreground {
 		m.done.Go(func() { m.watchForConflict(ctx, genesis) })
 	}

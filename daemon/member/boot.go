@@ -13,6 +13,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/replica"
+	"github.com/tidaldb/tidal/daemon/snapshot"
 	"github.com/tidaldb/tidal/daemon/state"
 	"github.com/tidaldb/tidal/daemon/wal"
 )
@@ -38,12 +39,13 @@ type Quarantine struct {
 	Since  time.Time
 }
 
-// openGroup opens the log, the state and the replica of a group from its current generation. It
-// always returns a group: one that cannot be trusted comes back quarantined, with its files as they
-// were.
-func (m *Member) openGroup(gid ident.GroupID, id datadir.Member) *group {
-	g := &group{id: gid}
-	if err := m.tryOpen(g, id); err != nil {
+// openGroup opens the log, the state and the replica of a group from its current generation, whose
+// state must satisfy verify; nil: any will do. It always returns a group: one that cannot be trusted
+// comes back quarantined, with its files as they were.
+func (m *Member) openGroup(k *keeper, id datadir.Member, verify func(*state.Store) error) *group {
+	gid := k.group
+	g := &group{id: gid, keeper: k}
+	if err := m.tryOpen(g, id, verify); err != nil {
 		if g.close != nil {
 			err = errors.Join(err, g.close())
 			g.close = nil
@@ -53,8 +55,11 @@ func (m *Member) openGroup(gid ident.GroupID, id datadir.Member) *group {
 	return g
 }
 
-func (m *Member) tryOpen(g *group, id datadir.Member) error {
-	files := m.opts.Dir.Group(g.id)
+func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) error) error {
+	files := g.keeper.files
+	if err := g.keeper.load(); err != nil {
+		return err
+	}
 	gen, ok, err := files.Current()
 	if err != nil {
 		return err
@@ -75,6 +80,11 @@ func (m *Member) tryOpen(g *group, id datadir.Member) error {
 		return &stateError{err}
 	}
 	g.close = func() error { return errors.Join(store.Close(), log.Close()) }
+	if verify != nil {
+		if err := verify(store); err != nil {
+			return &stateError{err}
+		}
+	}
 	machine, err := apply.New(store)
 	if err != nil {
 		return &stateError{err}
@@ -86,6 +96,15 @@ func (m *Member) tryOpen(g *group, id datadir.Member) error {
 		}
 		m.applyRoster(roster)
 	}
+	stager, err := m.newStager(g, id, store)
+	if err != nil {
+		return err
+	}
+	g.log, g.store, g.stager = log, store, stager
+	g.close = func() error {
+		stager.Close()
+		return errors.Join(store.Close(), log.Close())
+	}
 	r, err := replica.Open(replica.Options{
 		Group: g.id, Self: id.ID,
 		Log: log, Recovered: recovered, Votes: m.opts.Dir, State: store, Apply: machine, Net: m.net,
@@ -94,6 +113,8 @@ func (m *Member) tryOpen(g *group, id datadir.Member) error {
 		Observe: replica.Observer{
 			OnRole:   m.watchRole(g.id),
 			OnRoster: m.applyRoster,
+			OnReseed: g.keeper.ask,
+			OnStage:  g.keeper.want,
 			OnFail:   func(err error) { m.onFail(g, err) },
 		},
 	})
@@ -103,7 +124,60 @@ func (m *Member) tryOpen(g *group, id datadir.Member) error {
 	m.mu.Lock()
 	g.replica = r
 	m.mu.Unlock()
-	return files.Clean() // only now: the current generation opened
+	// Only now: the current generation opened.
+	if err := g.keeper.settle(gen); err != nil {
+		return err
+	}
+	return files.Clean()
+}
+
+func (m *Member) newStager(g *group, id datadir.Member, store *state.Store) (*snapshot.Stager, error) {
+	r := m.retention
+	return snapshot.NewStager(snapshot.StagerOptions{
+		FS: m.opts.FS, Dir: g.keeper.files.ArtifactsDir(), Cluster: id.Cluster, Group: g.id, Self: id.ID, Store: store,
+		TTL: r.ArtifactTTL, PinAge: r.PinAge, MaxTransfers: r.MaxTransfers, Rate: r.Rate,
+		Now: m.opts.Now, Logger: m.log, Metrics: m.opts.Metrics,
+	})
+}
+
+// closeGroup closes a replica, then its files, and leaves a closed group in their place. judge looks
+// at the log in between, when nobody writes to it any more; it is not asked about a log that is not
+// sound: whose replica failed, or that did not close well.
+func (m *Member) closeGroup(gid ident.GroupID, judge func(*wal.Log) error) (sound bool, err error) {
+	m.mu.Lock()
+	old := m.mu.groups[gid]
+	m.mu.groups[gid] = &group{id: gid, keeper: old.keeper, quarantine: old.quarantine, bornNow: old.bornNow}
+	m.mu.Unlock()
+	if old.replica != nil {
+		err = old.replica.Close()
+	}
+	m.mu.RLock()
+	sound = old.quarantine == nil && err == nil
+	m.mu.RUnlock()
+	var unfit error
+	if sound && judge != nil {
+		unfit = judge(old.log)
+	}
+	if old.close != nil {
+		err = errors.Join(err, old.close())
+	}
+	if err != nil {
+		m.log.Warn("group did not close well", slog.Any("group", gid), slog.Any("err", err))
+		sound = false
+	}
+	return sound, unfit
+}
+
+// admit makes a group that was opened one of this member's, and starts its replica.
+func (m *Member) admit(g *group) {
+	m.mu.Lock()
+	m.mu.groups[g.id] = g
+	sound := g.quarantine == nil
+	m.mu.Unlock()
+	if sound {
+		g.replica.SetRoom(m.disk().room())
+		m.startReplica(g.replica)
+	}
 }
 
 func (m *Member) logOptions(gid ident.GroupID, dir string) wal.Options {

@@ -38,8 +38,7 @@ func (m *Member) SelfHello() peer.Hello {
 	}
 	for _, gid := range id.Groups {
 		if g := m.mu.groups[gid]; g != nil && g.replica != nil {
-			s := g.replica.Status()
-			h.Groups = append(h.Groups, peer.GroupPosition{Group: gid, LastDurable: ident.EntryID{Term: s.DurableTerm, Index: s.Durable}})
+			h.Groups = append(h.Groups, g.position())
 		}
 	}
 	return h
@@ -50,6 +49,7 @@ func (m *Member) Hello(h peer.Hello) (peer.Hello, *peer.Refusal) {
 	if r := m.refuse(h); r != nil {
 		return peer.Hello{}, r
 	}
+	m.Opened(h.Member, h.Groups)
 	return m.SelfHello(), nil
 }
 

@@ -18,6 +18,9 @@ import (
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/replica"
+	"github.com/tidaldb/tidal/daemon/snapshot"
+	"github.com/tidaldb/tidal/daemon/state"
+	"github.com/tidaldb/tidal/daemon/wal"
 )
 
 // Network is what a member needs of the transport. *peer.Network implements it.
@@ -27,6 +30,12 @@ type Network interface {
 	SetPeers(peers []peer.Peer)
 	// Probe asks the member at addr what it is.
 	Probe(ctx context.Context, addr string, req peer.ProbeRequest) (peer.ProbeReply, error)
+	// FetchSnapshot asks the member at addr for an artifact; the stream is nil where none is needed.
+	FetchSnapshot(ctx context.Context, addr string, r peer.SnapshotRequest) (peer.SnapshotHeader, *peer.SnapshotStream, error)
+	// Barrier asks the leader at addr up to where its log has what this member acknowledged.
+	Barrier(ctx context.Context, addr string, r peer.BarrierRequest) (peer.BarrierReply, error)
+	// Opened tells a peer that replicas were opened anew. It does not block.
+	Opened(to ident.MemberID, groups []peer.GroupPosition)
 }
 
 // Options configures New. Every field without a remark is required.
@@ -51,6 +60,8 @@ type Options struct {
 	// Sizes of the log's segments. 0: by the size of the disk, see segmentBytes, and the default of
 	// package wal.
 	SegmentBytes, FirstSegmentBytes int64
+
+	Retention Retention // may be zero
 
 	// Foreground has nothing run beside the caller: see Drive.
 	Foreground bool
@@ -95,11 +106,12 @@ func (e *QuarantinedError) Error() string {
 
 // Member is one member. Its methods are safe for concurrent use.
 type Member struct {
-	opts    Options
-	log     *slog.Logger
-	started time.Time
-	metrics *metrics
-	net     Network // set by Start
+	opts      Options
+	retention Retention // of opts, with its defaults
+	log       *slog.Logger
+	started   time.Time
+	metrics   *metrics
+	net       Network // set by Start
 
 	mu struct {
 		sync.RWMutex
@@ -120,13 +132,18 @@ type Member struct {
 	done sync.WaitGroup
 }
 
-// group is one replica, open or quarantined.
+// group is one opening of a replica: open, quarantined, or closed for an install. Only quarantine
+// changes after others can see it.
 type group struct {
 	id         ident.GroupID
+	keeper     *keeper          // the same for all openings
 	replica    *replica.Replica // nil: closed
-	close      func() error     // log and state, after the replica
-	quarantine *Quarantine      // nil: sound
-	bornNow    bool             // made in this boot: ready only after it caught up once
+	log        *wal.Log         // as long as replica is open, as are store and stager
+	store      *state.Store
+	stager     *snapshot.Stager
+	close      func() error // stager, state and log, after the replica
+	quarantine *Quarantine  // nil: sound
+	bornNow    bool         // made in this boot: ready only after it caught up once
 }
 
 // New makes a member of an open data directory. It starts nothing.
@@ -137,7 +154,7 @@ func New(opts Options) *Member {
 	if opts.Journal == nil {
 		opts.Journal = journal.New(journal.Options{})
 	}
-	m := &Member{opts: opts, log: opts.Logger, started: opts.Now()}
+	m := &Member{opts: opts, retention: opts.Retention.withDefaults(), log: opts.Logger, started: opts.Now()}
 	m.mu.identity = opts.Dir.Member()
 	m.mu.phase = PhaseWaiting
 	m.mu.groups = map[ident.GroupID]*group{}
@@ -206,17 +223,15 @@ func (g *group) shut() error {
 }
 
 // serve opens every group this member holds. bornNow says that the cluster was born in this boot.
-func (m *Member) serve(id datadir.Member, bornNow bool) {
+// What looks after them ends with ctx.
+func (m *Member) serve(ctx context.Context, id datadir.Member, bornNow bool) {
 	for _, gid := range id.Groups {
-		g := m.openGroup(gid, id)
+		k := m.newKeeper(gid)
+		g := m.openGroup(k, id, nil)
 		g.bornNow = bornNow
-		m.mu.Lock()
-		m.mu.groups[gid] = g
-		sound := g.quarantine == nil
-		m.mu.Unlock()
-		if sound {
-			g.replica.SetRoom(m.disk().room())
-			m.startReplica(g.replica)
+		m.admit(g)
+		if !m.opts.Foreground {
+			m.done.Go(func() { k.run(ctx) })
 		}
 	}
 	m.mu.Lock()
@@ -267,11 +282,31 @@ func (m *Member) Replica(gid ident.GroupID) (*replica.Replica, error) {
 		return nil, &QuarantinedError{Group: gid, Quarantine: *g.quarantine}
 	case ok && g.replica != nil:
 		return g.replica, nil
+	case ok:
+		return nil, ErrInstalling
 	case m.mu.phase == PhaseWaiting:
 		return nil, ErrNotBorn
 	default:
 		return nil, ErrNoGroup
 	}
+}
+
+// current returns a group as it is now; nil where this member does not hold it.
+func (m *Member) current(gid ident.GroupID) *group {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	g := m.mu.groups[gid]
+	if g == nil {
+		return nil
+	}
+	now := *g
+	return &now
+}
+
+// position is how far the log of an open replica is durable.
+func (g *group) position() peer.GroupPosition {
+	s := g.replica.Status()
+	return peer.GroupPosition{Group: g.id, LastDurable: ident.EntryID{Term: s.DurableTerm, Index: s.Durable}}
 }
 
 // Roster returns the membership as applied; the zero Roster before birth.

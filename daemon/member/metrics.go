@@ -4,7 +4,9 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // metrics are the member's numbers. It lives as long as its registry.
 type metrics struct {
-	handovers *prometheus.CounterVec
+	handovers      *prometheus.CounterVec
+	installs       prometheus.Counter
+	reseedRequired *prometheus.GaugeVec // by group
 }
 
 func newMetrics(reg prometheus.Registerer, m *Member) *metrics {
@@ -13,9 +15,16 @@ func newMetrics(reg prometheus.Registerer, m *Member) *metrics {
 	}
 	out := &metrics{handovers: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "tidal_member_handovers_total", Help: "Transfers of leadership that this member began by itself.",
-	}, []string{"reason"})} // disk_full, disk_slow
+	}, []string{"reason"}), // disk_full, disk_slow
+		installs: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidal_member_installs_total", Help: "Artifacts installed in the place of a replica's data.",
+		}),
+		reseedRequired: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "tidal_replica_reseed_required", Help: "1 while a replica waits to be installed again from another member.",
+		}, []string{"group"}),
+	}
 	if reg != nil {
-		reg.MustRegister(out.handovers,
+		reg.MustRegister(out.handovers, out.installs, out.reseedRequired,
 			gauge("tidal_member_disk_free_bytes", "Room on the disk of the data directory.", func(d Disk) float64 { return float64(d.FreeBytes) }),
 			gauge("tidal_member_disk_reserve_bytes", "With less room than this, clients may not write.", func(d Disk) float64 { return float64(d.ReserveBytes) }),
 			gauge("tidal_member_disk_full", "1 while clients may not write because of it.", func(d Disk) float64 {

@@ -46,6 +46,9 @@ type GroupStatus struct {
 	Group      ident.GroupID
 	Replica    replica.Status // zero when the replica never opened in this boot
 	Quarantine *Quarantine    // nil: sound
+	Installing bool           // closed while its data is replaced
+	Reseed     *ReseedStatus  // nil: none is latched
+	Install    *InstallStatus // nil: nothing is being fetched
 }
 
 // Status returns what this member knows now.
@@ -59,7 +62,8 @@ func (m *Member) Status() Status {
 	}
 	var bornNow bool
 	for _, g := range m.mu.groups {
-		gs := GroupStatus{Group: g.id, Quarantine: g.quarantine}
+		gs := GroupStatus{Group: g.id, Quarantine: g.quarantine, Installing: g.replica == nil && g.quarantine == nil}
+		gs.Reseed, gs.Install = g.keeper.status()
 		if g.replica != nil {
 			gs.Replica = g.replica.Status()
 		}
@@ -100,6 +104,8 @@ func notReady(s Status, bornNow bool) []string {
 		switch r := g.Replica; {
 		case g.Quarantine != nil:
 			why = append(why, fmt.Sprintf("group %s is quarantined (%s)", g.Group, g.Quarantine.Cause))
+		case g.Installing:
+			why = append(why, fmt.Sprintf("group %s is being installed", g.Group))
 		case s.Ready || !bornNow:
 		case r.Leader == 0:
 			why = append(why, fmt.Sprintf("group %s has not had a leader yet", g.Group))

@@ -230,6 +230,7 @@ func (v *view) region(r *row) api.Region {
 		return out
 	}
 	out.Quarantine = g.Quarantine
+	out.ReseedRequired, out.Reseed, out.Install = g.ReseedRequired, g.Reseed, g.Install
 	if g.State == stateClosed {
 		return out // its positions are not known, its lag stays the worst case
 	}

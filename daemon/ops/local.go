@@ -61,6 +61,15 @@ func groupStatus(g member.GroupStatus, role string, now time.Time) api.GroupStat
 		out.State = stateClosed
 		out.Quarantine = &api.Quarantine{Cause: string(q.Cause), Detail: q.Detail, Since: q.Since.UTC()}
 	}
+	if g.Installing {
+		out.State = stateClosed
+	}
+	if s := g.Reseed; s != nil {
+		out.ReseedRequired, out.Reseed = true, &api.Reseed{Reason: s.Reason, Since: s.Since.UTC()}
+	}
+	if i := g.Install; i != nil {
+		out.Install = &api.Install{Bytes: i.Bytes, Total: i.Total, Rate: i.Rate}
+	}
 	if r.Leader != 0 && g.Quarantine == nil {
 		id := r.Leader.String()
 		out.Leader = &id

@@ -143,6 +143,8 @@ func (r *Replica) handle(e any) {
 		r.leaderLost(e)
 	case *transfer:
 		r.beginTransfer(e)
+	case ask:
+		e <- r.loop.machine.Status()
 	case endTransfer:
 		r.endTransfer(e.t, e.cause)
 	}

@@ -104,6 +104,17 @@ func (n *node) stop() {
 	_ = n.dir.Close()
 }
 
+// FetchSnapshot, Barrier and Opened are of no use in a room: nobody in it falls that far behind.
+func (n *node) FetchSnapshot(context.Context, string, peer.SnapshotRequest) (peer.SnapshotHeader, *peer.SnapshotStream, error) {
+	return peer.SnapshotHeader{}, nil, errors.ErrUnsupported
+}
+
+func (n *node) Barrier(context.Context, string, peer.BarrierRequest) (peer.BarrierReply, error) {
+	return peer.BarrierReply{}, errors.ErrUnsupported
+}
+
+func (n *node) Opened(ident.MemberID, []peer.GroupPosition) {}
+
 // SetPeers does nothing: the room knows everybody.
 func (n *node) SetPeers([]peer.Peer) {}
 

@@ -1,0 +1,268 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/datadir"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/snapshot"
+)
+
+const (
+	// keepEvery is how often a keeper looks after its log, and how long it waits before it tries a
+	// reseed again that did not succeed.
+	keepEvery = time.Second
+	// reprobe is how long a leader waits for a peer that was told to fetch an artifact and does not,
+	// before raft tries it again: the message may have been lost.
+	reprobe = 10 * time.Second
+)
+
+// Retention is how much of the log is kept for those who are behind, and how artifacts are served to
+// those who are further behind. 0: the default.
+type Retention struct {
+	LogBytes     int64         // the log is not dropped below this; 256 MiB
+	PinBytes     int64         // nor kept beyond this for the sake of others; 4 GiB
+	PinAge       time.Duration // likewise; 30 min
+	ArtifactTTL  time.Duration // how long an artifact is offered again; 10 min
+	Rate         int64         // bytes of artifacts a second; 0: unlimited
+	MaxTransfers int           // at a time, of one group; 2
+}
+
+func (r Retention) withDefaults() Retention {
+	if r.LogBytes == 0 {
+		r.LogBytes = 256 << 20
+	}
+	if r.PinBytes == 0 {
+		r.PinBytes = 4 << 30
+	}
+	r.PinBytes = max(r.PinBytes, r.LogBytes)
+	return r // the rest are defaults of package snapshot
+}
+
+// keeper looks after the data of one group beside its replica: it drops the head of the log, and
+// carries out a reseed. It outlives the replica, which it closes and opens. One goroutine runs it; the
+// fields above mu are its own.
+type keeper struct {
+	m     *Member
+	group ident.GroupID
+	files *datadir.Group
+	wake  chan struct{} // capacity 1
+
+	// barrier was given for a replica that is closed since. Any opening makes it void. nil: none.
+	barrier *ident.EntryID
+	// complained is the last failure that was logged.
+	complained string
+
+	mu struct {
+		sync.Mutex
+		asked   bool            // the leader sent a snapshot message that was not looked at yet
+		latched *datadir.Reseed // nil: no reseed is
+		fetcher *snapshot.Fetcher
+		since   time.Time                    // when fetcher began
+		wanting map[ident.MemberID]time.Time // peers that raft wants an artifact for, since when
+	}
+}
+
+func (m *Member) newKeeper(gid ident.GroupID) *keeper {
+	k := &keeper{m: m, group: gid, files: m.opts.Dir.Group(gid), wake: make(chan struct{}, 1)}
+	k.mu.wanting = map[ident.MemberID]time.Time{}
+	return k
+}
+
+// run looks after the group until ctx ends.
+func (k *keeper) run(ctx context.Context) {
+	ticker := time.NewTicker(keepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			k.keepLog()
+		case <-k.wake:
+		}
+		if err := k.reseed(ctx); err != nil && ctx.Err() == nil {
+			k.complain(err)
+		}
+	}
+}
+
+// complain logs err, unless it is the last one again.
+func (k *keeper) complain(err error) {
+	if text := err.Error(); text != k.complained {
+		k.complained = text
+		k.m.log.Warn("reseed not carried out", slog.Any("group", k.group), slog.Any("err", err))
+	}
+}
+
+// ask takes note that the leader has compacted what this replica needs. It does not block.
+func (k *keeper) ask(consensus.Reseed) {
+	k.mu.Lock()
+	k.mu.asked = true
+	k.mu.Unlock()
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// want takes note of peers that raft sends nothing to before they have installed an artifact.
+func (k *keeper) want(peers []ident.MemberID) {
+	now := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range peers {
+		k.mu.wanting[p] = now
+	}
+}
+
+// opened has raft try a peer again whose replica was opened. It never asks for the state of anything:
+// a peer that still needs an artifact is told so again.
+func (g *group) opened(peer ident.MemberID) {
+	g.keeper.mu.Lock()
+	delete(g.keeper.mu.wanting, peer)
+	g.keeper.mu.Unlock()
+	g.replica.SnapDone(peer, true)
+}
+
+// KeepLogs is what a started member does again and again: it drops what no one needs of its logs.
+func (m *Member) KeepLogs() {
+	for _, k := range m.keepers() {
+		k.keepLog()
+	}
+}
+
+func (m *Member) keepers() []*keeper {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	all := make([]*keeper, 0, len(m.mu.groups))
+	for _, g := range m.mu.groups {
+		all = append(all, g.keeper)
+	}
+	return all
+}
+
+// sound returns the group if its replica is open, and nil otherwise.
+func (m *Member) sound(gid ident.GroupID) *group {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if g := m.mu.groups[gid]; g != nil && g.replica != nil && g.quarantine == nil {
+		return g
+	}
+	return nil
+}
+
+// keepLog drops the head of the log as far as it may.
+func (k *keeper) keepLog() {
+	g := k.m.sound(k.group)
+	if g == nil {
+		return
+	}
+	s := g.replica.Status()
+	r := snapshot.Retention{
+		First:   g.log.FirstIndex(),
+		Flushed: g.store.FlushedIndex(),
+		Size:    g.log.KeepFrom(k.m.retention.LogBytes),
+		Cap:     g.log.KeepFrom(k.m.retention.PinBytes),
+	}
+	f := snapshot.Following{Cap: r.Cap}
+	if s.State == raft.StateLeader {
+		f.Match = map[ident.MemberID]uint64{}
+		for _, p := range s.Progress {
+			f.Match[p.ID] = 0
+			if p.Active && p.State == tracker.StateReplicate {
+				f.Match[p.ID] = p.Match
+			}
+			if p.Active {
+				r.Live = append(r.Live, p.Match)
+			}
+		}
+		k.reprobe(g, s.Progress)
+	}
+	r.Pinned = g.stager.Pinned(f)
+	if r.Size > r.Flushed+1 {
+		// What is not flushed is all that holds it back. An error of it is told to the replica.
+		if flushed, err := g.store.Flush(); err == nil {
+			r.Flushed = flushed
+		}
+	}
+	keep := r.Keep()
+	if keep <= r.First {
+		return
+	}
+	if err := g.log.DropHead(keep); err != nil {
+		k.m.log.Error("log not compacted", slog.Any("group", k.group), slog.Any("err", err))
+		return
+	}
+	base := g.log.Base().Index
+	if base+1 == r.First {
+		return
+	}
+	g.replica.Compacted(base)
+	k.m.log.Info("log compacted", slog.Any("group", k.group), slog.Uint64("first", base+1), slog.Uint64("dropped", base+1-r.First))
+}
+
+// reprobe has raft try peers again that it waits for in vain.
+func (k *keeper) reprobe(g *group, peers []consensus.Progress) {
+	now := time.Now()
+	var again []ident.MemberID
+	k.mu.Lock()
+	for _, p := range peers {
+		if p.State != tracker.StateSnapshot || !p.Active || g.stager.Serves(p.ID) {
+			continue
+		}
+		since, ok := k.mu.wanting[p.ID]
+		switch {
+		case !ok:
+			k.mu.wanting[p.ID] = now
+		case now.Sub(since) >= reprobe:
+			again = append(again, p.ID)
+		}
+	}
+	k.mu.Unlock()
+	for _, p := range again {
+		g.opened(p)
+	}
+}
+
+// ReseedStatus is a reseed that is latched.
+type ReseedStatus struct {
+	Reason string
+	Since  time.Time
+}
+
+// InstallStatus is an artifact on its way in.
+type InstallStatus struct {
+	Bytes, Total int64
+	Rate         int64 // bytes a second since it began
+}
+
+// status returns what is latched and under way; nil: nothing.
+func (k *keeper) status() (*ReseedStatus, *InstallStatus) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var r *ReseedStatus
+	if l := k.mu.latched; l != nil {
+		r = &ReseedStatus{Reason: l.Reason, Since: time.UnixMilli(l.Since)}
+	}
+	if k.mu.fetcher == nil {
+		return r, nil
+	}
+	i := &InstallStatus{}
+	i.Bytes, i.Total = k.mu.fetcher.Progress()
+	if took := time.Since(k.mu.since).Seconds(); took > 0 {
+		i.Rate = int64(float64(i.Bytes) / took)
+	}
+	return r, i
+}
+
+// errNoLeader: there is nobody to fetch from.
+var errNoLeader = errors.New("no leader is known")

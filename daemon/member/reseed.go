@@ -1,0 +1,358 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tidaldb/tidal/daemon/datadir"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/journal"
+	"github.com/tidaldb/tidal/daemon/peer"
+	"github.com/tidaldb/tidal/daemon/replica"
+	"github.com/tidaldb/tidal/daemon/snapshot"
+	"github.com/tidaldb/tidal/daemon/state"
+	"github.com/tidaldb/tidal/daemon/wal"
+)
+
+// reasonCompacted latches a reseed because the leader does not have the entries any more that this
+// replica needs. Alone among the reasons it lapses when the leader turns out to have them.
+const reasonCompacted = "log_compacted"
+
+// ErrInstalling refuses a request while a replica is closed to have its data replaced. It takes as
+// long as a start.
+var ErrInstalling = fmt.Errorf("an artifact is being installed: %w", replica.ErrClosed)
+
+// healable are the quarantines that a reseed heals: the data is bad, the binary is not.
+func (c Cause) healable() bool {
+	switch c {
+	case CauseLogCorrupt, CauseLogWrite, CauseStateError, CauseCommittedMissing:
+		return true
+	}
+	return false
+}
+
+// reseed makes one attempt at what is latched, or was asked for; without either it does nothing. What
+// has arrived stays for the next attempt.
+func (k *keeper) reseed(ctx context.Context) error {
+	k.mu.Lock()
+	asked, latched := k.mu.asked, k.mu.latched
+	k.mu.asked = false
+	k.mu.Unlock()
+	if !asked && latched == nil {
+		return nil
+	}
+	g := k.m.current(k.group)
+	if g == nil {
+		return nil
+	}
+	if g.quarantine != nil && !g.quarantine.Cause.healable() {
+		return fmt.Errorf("the replica is quarantined: %s", g.quarantine.Cause)
+	}
+	src, err := k.source(ctx, g)
+	if err == nil && latched == nil {
+		var needed bool
+		if needed, err = snapshot.Needed(ctx, src, k.request(g, reasonCompacted)); err == nil && !needed {
+			return nil // a message from before the last install, or a leader that has changed
+		}
+	}
+	if latched == nil {
+		if lerr := k.latch(g, reasonCompacted); lerr != nil {
+			return errors.Join(err, lerr)
+		}
+		latched = k.latchedNow()
+	}
+	if err != nil {
+		return err
+	}
+	return k.carryOut(ctx, g, latched, src)
+}
+
+// carryOut fetches an artifact and installs it.
+//
+// A replica with a sound log stays open while it is fetched, and is closed for the swap alone. One
+// whose log is not sound cannot say what it acknowledged: it is closed, and stays so, and asks the
+// leader for a barrier first.
+func (k *keeper) carryOut(ctx context.Context, g *group, latched *datadir.Reseed, src source) error {
+	r := k.request(g, latched.Reason)
+	if g.quarantine != nil {
+		if err := k.raiseBarrier(ctx, src); err != nil {
+			return err
+		}
+		r.Always, r.Least = true, k.barrier.Index
+	}
+	f := k.startFetch()
+	a, err := f.Fetch(ctx, src, r)
+	if err != nil {
+		if vfs.IsNoSpaceError(err) { // give the room back: the old data goes on
+			k.endFetch()
+		}
+		return err
+	}
+	if a == nil {
+		k.endFetch()
+		k.m.log.Info("reseed not needed any more", slog.Any("group", k.group))
+		return k.unlatch()
+	}
+	return k.install(a, src)
+}
+
+// request asks for what the replica of g needs: everything after the last entry that it knows to be
+// committed, up to which its log agrees with every leader's.
+func (k *keeper) request(g *group, reason string) snapshot.Request {
+	r := snapshot.Request{Group: k.group, Always: reason != reasonCompacted}
+	if g.replica != nil {
+		r.From = g.replica.Status().Commit + 1
+	}
+	return r
+}
+
+// raiseBarrier asks for a barrier, once for as long as the replica stays closed.
+func (k *keeper) raiseBarrier(ctx context.Context, src source) error {
+	if k.barrier != nil {
+		return nil
+	}
+	// It is quarantined. Nothing of it may speak after the leader has answered.
+	if _, err := k.m.closeGroup(k.group, nil); err != nil {
+		return err
+	}
+	term := k.m.opts.Dir.Vote(k.group).Term
+	reply, err := k.m.net.Barrier(ctx, src.addr, peer.BarrierRequest{Hello: k.m.SelfHello(), Group: k.group, Term: term})
+	if err != nil {
+		return fmt.Errorf("ask for a barrier: %w", err)
+	}
+	if reply.Term < term || reply.Index == 0 {
+		return fmt.Errorf("barrier at index %d of term %d, votes here are of term %d", reply.Index, reply.Term, term)
+	}
+	k.barrier = &ident.EntryID{Term: reply.Term, Index: reply.Index}
+	return nil
+}
+
+// startFetch returns the fetcher under way, or a new one.
+func (k *keeper) startFetch() *snapshot.Fetcher {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mu.fetcher == nil {
+		k.mu.since = time.Now()
+		k.mu.fetcher = snapshot.NewFetcher(snapshot.FetcherOptions{
+			FS: k.m.opts.FS, Dir: k.files.IncomingDir, Cluster: k.m.identity().Cluster, Group: k.group,
+		})
+	}
+	return k.mu.fetcher
+}
+
+// endFetch forgets the fetcher and what it brought, unless that was installed.
+func (k *keeper) endFetch() {
+	k.mu.Lock()
+	f := k.mu.fetcher
+	k.mu.fetcher = nil
+	k.mu.Unlock()
+	if f == nil {
+		return
+	}
+	if err := f.Discard(); err != nil {
+		k.m.log.Warn("artifact not removed", slog.Any("group", k.group), slog.Any("err", err))
+	}
+}
+
+// install closes the replica, replaces its data and opens it again. Whatever goes wrong before the
+// marker moves, the old data is opened again as it was.
+func (k *keeper) install(a *snapshot.Artifact, src source) error {
+	start := time.Now()
+	err := k.replace(a)
+	k.endFetch() // opening removes what was not installed
+	k.barrier = nil
+	g := k.m.openGroup(k, k.m.identity(), func(store *state.Store) error {
+		if err != nil {
+			return nil // it is the old data
+		}
+		return a.Verify(store.Position())
+	})
+	k.m.admit(g)
+	if err != nil {
+		return fmt.Errorf("install artifact %s: %w", a.ID, err)
+	}
+	if q := k.m.current(k.group).quarantine; q != nil {
+		return fmt.Errorf("open installed artifact %s: quarantined: %s", a.ID, q.Detail)
+	}
+	at := a.Manifest.Position.Applied
+	k.m.metrics.installs.Inc()
+	k.m.log.Info("artifact installed", slog.Any("group", k.group), slog.String("artifact", a.ID.String()), slog.Any("peer", a.Manifest.Source),
+		slog.Uint64("index", at.Index), slog.Int64("bytes", a.Manifest.Bytes()), slog.Duration("took", time.Since(start)))
+	k.m.opts.Journal.Add(journal.Installed{Group: k.group, Index: at.Index, Bytes: a.Manifest.Bytes(), From: a.Manifest.Source})
+	k.complained = ""
+	k.m.net.Opened(src.member, []peer.GroupPosition{g.position()})
+	return nil
+}
+
+// replace closes the replica, judges its log, which nobody writes to from then on, and makes the
+// artifact current.
+func (k *keeper) replace(a *snapshot.Artifact) error {
+	var keepLog bool
+	sound, err := k.m.closeGroup(k.group, func(log *wal.Log) (err error) {
+		keepLog, err = snapshot.Contains(log, a.Manifest.Position.Applied)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	i := snapshot.Install{Group: k.group, Files: k.files, Votes: k.m.opts.Dir, Artifact: a}
+	if !sound {
+		if k.barrier == nil {
+			return errors.New("the log is not sound any more: a barrier is needed")
+		}
+		i.Term = k.barrier.Term
+	}
+	if !keepLog {
+		o := k.m.logOptions(k.group, "")
+		i.NewLog = &o
+	}
+	_, err = i.Run()
+	return err
+}
+
+// latch makes a reseed of the present generation durable.
+func (k *keeper) latch(g *group, reason string) error {
+	gen, ok, err := k.files.Current()
+	if err != nil || !ok {
+		return fmt.Errorf("latch a reseed (%s): no current generation: %w", reason, err)
+	}
+	r := datadir.Reseed{Reason: reason, Since: k.m.opts.Now().UnixMilli(), Term: k.m.opts.Dir.Vote(k.group).Term, Condemned: gen, Keep: g.quarantine != nil}
+	if err := k.files.Latch(r); err != nil {
+		return err
+	}
+	k.setLatched(&r)
+	k.m.log.Warn("reseed required", slog.Any("group", k.group), slog.String("reason", reason))
+	k.m.opts.Journal.Add(journal.ReseedRequired{Group: k.group, Reason: reason})
+	return nil
+}
+
+func (k *keeper) unlatch() error {
+	if err := k.files.Unlatch(); err != nil {
+		return err
+	}
+	k.setLatched(nil)
+	return nil
+}
+
+func (k *keeper) setLatched(r *datadir.Reseed) {
+	k.mu.Lock()
+	k.mu.latched = r
+	k.mu.Unlock()
+	required := 0.0
+	if r != nil {
+		required = 1
+	}
+	k.m.metrics.reseedRequired.WithLabelValues(k.group.String()).Set(required)
+}
+
+func (k *keeper) latchedNow() *datadir.Reseed {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.mu.latched
+}
+
+// load reads what is latched, before the group is opened.
+func (k *keeper) load() error {
+	r, ok, err := k.files.Reseed()
+	if err == nil && ok {
+		k.setLatched(&r)
+	}
+	return err
+}
+
+// settle ends a reseed whose new generation was opened and proved sound: what was condemned is kept
+// where it was damaged, and the marker goes. It is safe to repeat after a crash at any point.
+func (k *keeper) settle(gen datadir.Generation) error {
+	r := k.latchedNow()
+	if r == nil || r.Condemned == gen {
+		return nil
+	}
+	if r.Keep {
+		name := fmt.Sprintf("%d-%s", r.Since, r.Reason)
+		if err := k.files.Keep(r.Condemned, name); err != nil {
+			return err
+		}
+	}
+	return k.unlatch()
+}
+
+// source is a member that artifacts are fetched from.
+type source struct {
+	m      *Member
+	member ident.MemberID
+	addr   string
+}
+
+// source returns the leader, as known here or, where the replica is closed, as others know it.
+func (k *keeper) source(ctx context.Context, g *group) (source, error) {
+	if g.quarantine == nil {
+		x, ok := k.m.Roster().Member(g.replica.Status().Leader)
+		if !ok {
+			return source{}, errNoLeader
+		}
+		return source{k.m, x.ID, k.m.addrOf(x)}, nil
+	}
+	return k.m.askForLeader(ctx)
+}
+
+// askForLeader asks the other members who leads, and believes the one of the highest term.
+func (m *Member) askForLeader(ctx context.Context) (source, error) {
+	var term uint64
+	var leader ident.MemberID
+	addrs := map[ident.MemberID]string{}
+	for _, d := range m.opts.Declared {
+		if d.Name == m.opts.Name {
+			continue
+		}
+		reply, err := m.probe(ctx, d.GRPCAddr)
+		if err != nil || reply.Cluster != m.identity().Cluster {
+			continue
+		}
+		addrs[reply.ID] = d.GRPCAddr
+		if reply.Leader != 0 && reply.Term > term {
+			term, leader = reply.Term, reply.Leader
+		}
+	}
+	addr, ok := addrs[leader]
+	if !ok {
+		return source{}, errNoLeader
+	}
+	return source{m, leader, addr}, nil
+}
+
+func (m *Member) probe(ctx context.Context, addr string) (peer.ProbeReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	self := m.identity()
+	return m.net.Probe(ctx, addr, peer.ProbeRequest{Name: self.Name, Incarnation: self.Incarnation, TopologyDigest: m.opts.Topology})
+}
+
+// Open implements snapshot.Source.
+func (s source) Open(ctx context.Context, r snapshot.Request) (snapshot.Header, snapshot.Stream, error) {
+	h, stream, err := s.m.net.FetchSnapshot(ctx, s.addr, peer.SnapshotRequest{
+		Hello: s.m.SelfHello(), Group: r.Group, From: r.From, Always: r.Always, Least: r.Least,
+		Have: r.Have, Resume: peer.SnapshotCursor(r.Resume),
+	})
+	if err != nil {
+		return snapshot.Header{}, nil, err
+	}
+	out := snapshot.Header{Needed: h.Needed, Term: h.Term, Manifest: h.Manifest, From: snapshot.Cursor(h.From)}
+	if stream == nil {
+		return out, nil, nil
+	}
+	return out, chunks{stream}, nil
+}
+
+// chunks is a stream of package peer.
+type chunks struct{ *peer.SnapshotStream }
+
+// Next implements snapshot.Stream.
+func (c chunks) Next() (snapshot.Chunk, error) {
+	x, err := c.SnapshotStream.Next()
+	return snapshot.Chunk{Cursor: snapshot.Cursor(x.At), Data: x.Data, Sum: x.Sum, Term: x.Term}, err
+}
