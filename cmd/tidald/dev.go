@@ -54,6 +54,7 @@ func newDev() *cobra.Command {
 	f.StringVar(&o.Dir, "dir", "", "where the data is kept and taken up again (default: a temporary directory, removed at the end)")
 	f.BoolVar(&o.Empty, "empty", false, "load no sample data")
 	f.DurationVar(&o.For, "for", 0, "stop after this long (default: at Ctrl-C)")
+	f.StringArrayVar(&o.Set, "set", nil, "a setting of the configuration file, as block.key=value; may be repeated")
 	f.StringVar(&restart, "restart", restart, "on: start a member that died again after 2s; off: leave it")
 	f.StringVarP(&output, "output", "o", output, "text, or json: one line on stdout once all are ready")
 	return cmd

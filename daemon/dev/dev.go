@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
@@ -32,6 +35,8 @@ type Options struct {
 	For      time.Duration
 	Restart  bool // start a child that died again, after restartDelay
 	JSON     bool // print api.DevReady as one line on Out; words go to Err
+	// Set holds settings of the configuration, as "block.key=value", over those that dev makes.
+	Set []string
 
 	Exe string // the tidald binary
 	Out io.Writer
@@ -64,6 +69,9 @@ func (o Options) validate() error {
 	if d := o.HTTPBase - o.GRPCBase; d > -o.Nodes && d < o.Nodes {
 		return &UsageError{fmt.Sprintf("--http-base %d and --grpc-base %d: the ports of %d members overlap", o.HTTPBase, o.GRPCBase, o.Nodes)}
 	}
+	if _, err := o.settings(); err != nil {
+		return err
+	}
 	if o.For < 0 {
 		return &UsageError{fmt.Sprintf("--for %s: want a positive duration", o.For)}
 	}
@@ -86,7 +94,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	config := filepath.Join(dir, "tidal.yaml")
-	if err := writeConfig(dir, config, members); err != nil {
+	settings, err := o.settings()
+	if err != nil {
+		return err
+	}
+	if err := writeConfig(dir, config, members, settings); err != nil {
 		return err
 	}
 
@@ -175,8 +187,29 @@ func checkPorts(members []api.DevMember) error {
 	return nil
 }
 
-// writeConfig writes the topology file of members and, where there is none, the peer key.
-func writeConfig(dir, path string, members []api.DevMember) error {
+// settings are the blocks of the configuration beside the members: block, key, value.
+func (o Options) settings() (map[string]map[string]string, error) {
+	all := map[string]map[string]string{
+		"election": {"tick": "20ms", "heartbeat_ticks": "1", "election_ticks": "15"},
+		"drills":   {"enabled": "true"},
+	}
+	for _, s := range o.Set {
+		key, value, ok := strings.Cut(s, "=")
+		block, key, nested := strings.Cut(key, ".")
+		if !ok || !nested || block == "" || key == "" || value == "" || strings.ContainsAny(s, "\n:#") {
+			return nil, &UsageError{fmt.Sprintf("--set %q: want block.key=value", s)}
+		}
+		if all[block] == nil {
+			all[block] = map[string]string{}
+		}
+		all[block][key] = value
+	}
+	return all, nil
+}
+
+// writeConfig writes the topology file of members with the settings and, where there is none, the
+// peer key.
+func writeConfig(dir, path string, members []api.DevMember, settings map[string]map[string]string) error {
 	key := filepath.Join(dir, "peer.key")
 	if _, err := os.Stat(key); errors.Is(err, os.ErrNotExist) {
 		if err := auth.MakePeerKey(key, rand.Reader); err != nil {
@@ -189,8 +222,16 @@ func writeConfig(dir, path string, members []api.DevMember) error {
 	for _, m := range members {
 		b = fmt.Appendf(b, "  - name: %s\n    grpc_addr: %s\n    http_addr: %s\n", m.Name, m.GRPC, m.HTTP[len("http://"):])
 	}
-	b = fmt.Appendf(b, "auth:\n  peer_key_file: %s\n", key)
-	b = append(b, "election:\n  tick: 20ms\n  heartbeat_ticks: 1\n  election_ticks: 15\ndrills:\n  enabled: true\n"...)
+	if settings["auth"] == nil {
+		settings["auth"] = map[string]string{}
+	}
+	settings["auth"]["peer_key_file"] = key
+	for _, block := range slices.Sorted(maps.Keys(settings)) {
+		b = fmt.Appendf(b, "%s:\n", block)
+		for _, key := range slices.Sorted(maps.Keys(settings[block])) {
+			b = fmt.Appendf(b, "  %s: %s\n", key, settings[block][key])
+		}
+	}
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}

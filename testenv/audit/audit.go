@@ -63,12 +63,14 @@ type Report struct {
 	Members  int
 	Entries  int // committed
 	Terms    int // that have an entry in a log
-	// Rebuilt is how many states were compared with a replay.
+	// Rebuilt is how many states were compared with a replay, which began with the state at index From:
+	// 1 is the birth of the cluster.
 	Rebuilt int
+	From    uint64
 }
 
 func (r *Report) String() string {
-	s := fmt.Sprintf("%d members, %d committed entries, %d terms, %d states rebuilt: %d findings", r.Members, r.Entries, r.Terms, r.Rebuilt, len(r.Findings))
+	s := fmt.Sprintf("%d members, %d committed entries, %d terms, %d states rebuilt from index %d: %d findings", r.Members, r.Entries, r.Terms, r.Rebuilt, r.From, len(r.Findings))
 	for _, f := range r.Findings {
 		s += "\n  " + f.String()
 	}
@@ -79,8 +81,7 @@ func (r *Report) String() string {
 const maxFindings = 50
 
 // Run audits group 0 of the members whose data directories are dirs. None of them may be in use.
-// Directories that cannot be read, and logs that do not begin at the birth of their cluster, are
-// findings. An error says that the audit itself could not be done.
+// Directories that cannot be read are findings. An error says that the audit itself could not be done.
 func Run(fs vfs.FS, dirs []string, claims Claims) (*Report, error) {
 	a := &auditor{fs: fs, entries: map[ident.EntryID]*pb.Entry{}}
 	a.report.Members = len(dirs)

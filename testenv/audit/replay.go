@@ -23,20 +23,13 @@ var birth = ident.EntryID{Term: 1, Index: 1}
 // runEntries is how many entries the replay applies at once; what it is makes no difference.
 const runEntries = 512
 
-// replay builds the state anew from the birth of the cluster, compares every member's with it where
-// that stands, and counts on the way what became of the writes.
+// replay builds the state anew, compares every member's with it where that stands, and counts on the
+// way what became of the writes. It begins at the birth of the cluster or, where no log reaches back
+// to it any more, at the oldest state: then the others are compared with what that one and the log
+// give, and of an acknowledged write that is older than the log nothing can be said.
 func (a *auditor) replay(claims Claims) (err error) {
-	if a.base != birth {
-		a.find("disk", "", "the log begins after %s: it cannot be replayed from the birth of the cluster", a.base)
-		return nil
-	}
-	genesis := a.members[0].genesis
-	o := state.Options{FS: vfs.NewMem(), Dir: storeDir}
-	at := state.Position{Applied: birth, Conf: genesis.ConfState()}
-	if err := state.Create(o, at, func(b *state.Batch) error { return apply.Birth(b, genesis.Roster()) }); err != nil {
-		return err
-	}
-	store, err := state.Open(o)
+	by := slices.SortedFunc(slices.Values(a.members), func(x, y *member) int { return cmp.Compare(x.applied.Index, y.applied.Index) })
+	store, err := a.beginning(by[0])
 	if err != nil {
 		return err
 	}
@@ -45,10 +38,10 @@ func (a *auditor) replay(claims Claims) (err error) {
 	if err != nil {
 		return err
 	}
-	r := &replay{machine: machine, log: a.log, at: birth.Index, seen: map[string]int{}}
-	by := slices.SortedFunc(slices.Values(a.members), func(x, y *member) int { return cmp.Compare(x.applied.Index, y.applied.Index) })
+	a.report.From = store.Position().Applied.Index
+	r := &replay{machine: machine, log: a.log, base: a.base.Index, at: a.report.From, seen: map[string]int{}}
 	for _, m := range by {
-		if m.applied.Index > birth.Index+uint64(len(a.log)) {
+		if m.applied.Index > a.base.Index+uint64(len(a.log)) {
 			continue // found before
 		}
 		if err := r.to(m.applied.Index); err != nil {
@@ -59,17 +52,35 @@ func (a *auditor) replay(claims Claims) (err error) {
 		}
 		a.report.Rebuilt++
 	}
-	if err := r.to(birth.Index + uint64(len(a.log))); err != nil {
+	if err := r.to(a.base.Index + uint64(len(a.log))); err != nil {
 		return err
 	}
 	a.checkClaims(claims, r.seen)
 	return nil
 }
 
+// beginning opens a copy of the state that the replay begins with.
+func (a *auditor) beginning(oldest *member) (*state.Store, error) {
+	o := state.Options{FS: vfs.NewMem(), Dir: storeDir}
+	if a.base != birth {
+		if _, err := vfs.Clone(oldest.store, o.FS, storeDir, storeDir); err != nil {
+			return nil, fmt.Errorf("copy the state of %s: %w", oldest.name, err)
+		}
+		return state.Open(o)
+	}
+	genesis := a.members[0].genesis
+	at := state.Position{Applied: birth, Conf: genesis.ConfState()}
+	if err := state.Create(o, at, func(b *state.Batch) error { return apply.Birth(b, genesis.Roster()) }); err != nil {
+		return nil, err
+	}
+	return state.Open(o)
+}
+
 type replay struct {
 	machine *apply.Machine
-	log     []*pb.Entry // from the entry after birth on
-	at      uint64      // applied
+	log     []*pb.Entry // from the entry after base on
+	base    uint64
+	at      uint64 // applied
 	// seen counts, by user, the signals that had an effect.
 	seen map[string]int
 }
@@ -78,7 +89,7 @@ type replay struct {
 func (r *replay) to(index uint64) error {
 	for r.at < index {
 		n := min(index-r.at, runEntries)
-		from := r.at - birth.Index
+		from := r.at - r.base
 		run := &apply.Run{Entries: r.log[from : from+n]}
 		if err := r.machine.Apply([]*apply.Run{run}); err != nil {
 			return fmt.Errorf("replay entries %d to %d: %w", r.at+1, r.at+n, err)
@@ -119,12 +130,16 @@ func (r *replay) note(e *pb.Entry, outcomes []command.Outcome) error {
 }
 
 func (a *auditor) checkClaims(c Claims, seen map[string]int) {
+	once := 1
+	if a.report.From > birth.Index {
+		once = 0 // or it is older than the log
+	}
 	for _, claim := range []struct {
 		ids      []string
 		min, max int
 		told     string
 	}{
-		{c.Acked, 1, 1, "acknowledged"},
+		{c.Acked, once, 1, "acknowledged"},
 		{c.Refused, 0, 0, "refused"},
 		{c.Unknown, 0, 1, "of unknown outcome"},
 	} {
