@@ -1,13 +1,19 @@
 package ctl_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +21,7 @@ import (
 	"github.com/tidaldb/tidal/ctl/client"
 	"github.com/tidaldb/tidal/ctl/iostreams"
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/auth/authtest"
 )
 
 // runVerb runs a verb of impact that does act, with vars as the environment.
@@ -160,6 +167,58 @@ func TestFactory_TokenFile(t *testing.T) {
 	}
 	if exit, _, _ := runVerb(t, ctl.ImpactRead, map[string]string{"TIDALCTL_TOKEN_FILE": file + "-missing"}, act); exit != 78 {
 		t.Errorf("missing file: exit %d, want 78", exit)
+	}
+}
+
+// TLS comes from files that the environment names; what cannot be used is a fault of the configuration.
+func TestFactory_TLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ca := authtest.NewCA(t, dir, "ca")
+	file := func(name string) string { return filepath.Join(dir, name) }
+	ca.Issue(file("cert"), file("key"), time.Hour, "127.0.0.1")
+	pair, err := tls.LoadX509KeyPair(file("cert"), file("key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pem, err := os.ReadFile(ca.File)
+	if err != nil || !pool.AppendCertsFromPEM(pem) {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(api.HeaderMember, "a")
+		io.WriteString(w, "{}")
+	}))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	act := func(f *ctl.Factory) error {
+		c, err := f.Client(0)
+		if err != nil {
+			return err
+		}
+		_, _, err = c.Status(t.Context())
+		return err
+	}
+	for _, tc := range []struct {
+		ca, cert, key string
+		want          int
+	}{
+		{ca.File, file("cert"), file("key"), 0},
+		{ca.File, "", "", 7},
+		{"", file("cert"), file("key"), 7},
+		{ca.File, file("cert"), "", 78},
+		{ca.File, "", file("key"), 78},
+		{file("none"), "", "", 78},
+		{file("key"), "", "", 78},
+		{ca.File, ca.File, file("key"), 78},
+	} {
+		env := map[string]string{"TIDALCTL_ENDPOINTS": s.URL, "TIDALCTL_CA_FILE": tc.ca, "TIDALCTL_CERT_FILE": tc.cert, "TIDALCTL_KEY_FILE": tc.key}
+		if exit, _, errs := runVerb(t, ctl.ImpactRead, env, act); exit != tc.want || exit == 7 && !strings.Contains(errs, "tls") {
+			t.Errorf("%+v: exit %d, want %d; %s", tc, exit, tc.want, errs)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package ctl
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +20,9 @@ import (
 const (
 	envEndpoints = "TIDALCTL_ENDPOINTS"
 	envTokenFile = "TIDALCTL_TOKEN_FILE"
+	envCAFile    = "TIDALCTL_CA_FILE"
+	envCertFile  = "TIDALCTL_CERT_FILE"
+	envKeyFile   = "TIDALCTL_KEY_FILE"
 	envNoInput   = "TIDALCTL_NO_INPUT"
 )
 
@@ -55,12 +60,17 @@ func (f *Factory) Client(timeout time.Duration) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	tlsConfig, err := f.tls()
+	if err != nil {
+		return nil, err
+	}
 	endpoints, fromEnv := f.endpoints()
 	c, err := client.New(client.Options{
 		Endpoints: endpoints,
 		Token:     token,
 		UserAgent: "tidalctl/" + f.Build.Version,
 		Timeout:   timeout,
+		TLS:       tlsConfig,
 		Transport: f.Transport,
 	})
 	if e, ok := errors.AsType[*client.EndpointError](err); ok {
@@ -114,6 +124,38 @@ func (f *Factory) token() (string, error) {
 		return "", &ConfigError{envTokenFile, fmt.Errorf("%s does not hold one printable key", path)}
 	}
 	return token, nil
+}
+
+// tls returns what the environment says of TLS; nil: nothing, the system's authorities are trusted.
+func (f *Factory) tls() (*tls.Config, error) {
+	ca, cert, key := f.Env(envCAFile), f.Env(envCertFile), f.Env(envKeyFile)
+	if ca == "" && cert == "" && key == "" {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		b, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, &ConfigError{envCAFile, err}
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(b) {
+			return nil, &ConfigError{envCAFile, fmt.Errorf("%s holds no certificate in PEM", ca)}
+		}
+	}
+	switch {
+	case cert == "" && key != "":
+		return nil, &ConfigError{envCertFile, fmt.Errorf("is required with %s", envKeyFile)}
+	case cert != "" && key == "":
+		return nil, &ConfigError{envKeyFile, fmt.Errorf("is required with %s", envCertFile)}
+	case cert != "":
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, &ConfigError{envCertFile, err}
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
 }
 
 // Timeout returns --timeout, or def where it is not given.

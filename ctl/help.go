@@ -142,6 +142,9 @@ func environmentText() string {
                        Default: ` + strings.Join(defaultEndpoints(), ",\n                       ") + `
                        (the cluster of "tidald dev")
   ` + envTokenFile + `  file with the key of the cluster; it never stands in a flag
+  ` + envCAFile + `     authorities of the cluster's certificates, PEM; default: the system's
+  ` + envCertFile + `, ` + envKeyFile + `
+                       certificate and key to show to a cluster that asks for them
   ` + envNoInput + `    any value: never ask (CI is the same); a change needs --yes then
   NO_COLOR             any value: no colour
   FORCE_COLOR          colour even in a pipe; 0 or false: none. CLICOLOR_FORCE is the same

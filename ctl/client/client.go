@@ -11,6 +11,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -54,7 +55,10 @@ type Options struct {
 	// Timeout bounds a whole read. 0 means ReadTimeout.
 	Timeout time.Duration
 
-	// Transport is the seam to the network; nil means a fresh http.Transport.
+	// TLS is for https endpoints; nil means the system's authorities and no certificate.
+	TLS *tls.Config
+
+	// Transport is the seam to the network, TLS included; nil means a fresh http.Transport.
 	Transport http.RoundTripper
 }
 
@@ -104,6 +108,7 @@ func New(o Options) (*Client, error) {
 			Proxy:               http.ProxyFromEnvironment,
 			DialContext:         (&net.Dialer{Timeout: EndpointTimeout}).DialContext,
 			TLSHandshakeTimeout: EndpointTimeout,
+			TLSClientConfig:     o.TLS,
 			ForceAttemptHTTP2:   true,
 		}
 		patient = t.Clone()
