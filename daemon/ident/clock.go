@@ -29,11 +29,11 @@ func (s Stamp) String() string { return fmt.Sprintf("%d.%d", s.Millis(), s.Count
 // Clock gives stamps that never go back, whatever the wall clock does. The zero Clock is ready.
 // It reads no clock itself and is not safe for concurrent use: its owner passes wall time in.
 type Clock struct {
-	// last is the newest stamp given or observed. Invariant: never falls.
+	// last is the newest stamp given or seen in the log. Invariant: never falls.
 	last Stamp
 }
 
-// Next returns a stamp above every stamp given or observed, at wall or later.
+// Next returns a stamp above every stamp given or seen in the log, at wall or later.
 func (c *Clock) Next(wall time.Time) Stamp {
 	if now := MakeStamp(max(wall.UnixMilli(), 0)); now > c.last {
 		c.last = now
@@ -43,25 +43,6 @@ func (c *Clock) Next(wall time.Time) Stamp {
 	return c.last
 }
 
-// DriftError refuses a stamp from a clock that is too far ahead.
-type DriftError struct {
-	Ahead, Limit time.Duration
-}
-
-func (e *DriftError) Error() string {
-	return fmt.Sprintf("clock is %s ahead, limit %s", e.Ahead, e.Limit)
-}
-
-// Observe takes note of a stamp given elsewhere, so that later stamps of this clock are above it. A
-// stamp more than limit ahead of wall is refused with a *DriftError and changes nothing.
-func (c *Clock) Observe(s Stamp, wall time.Time, limit time.Duration) error {
-	if ahead := time.UnixMilli(s.Millis()).Sub(wall); ahead > limit {
-		return &DriftError{Ahead: ahead, Limit: limit}
-	}
-	c.last = max(c.last, s)
-	return nil
-}
-
-// Advance takes note of a stamp that is already in the log. It is never refused: what is committed
-// is a fact, and the stamps that follow must be above it.
+// Advance takes note of a stamp that is already in the log, however far ahead: what is committed is a
+// fact, and the stamps that follow must be above it.
 func (c *Clock) Advance(s Stamp) { c.last = max(c.last, s) }
