@@ -29,6 +29,7 @@ func All(f *ctl.Factory) []*cobra.Command {
 		newOpsCmd(f),
 		newPromoteCmd(f, nil),
 		newLeaderCmd(f),
+		newBenchCmd(f, nil),
 		newVersionCmd(f, nil),
 		newSchemaCmd(f, nil),
 		newCompletionCmd(f),
