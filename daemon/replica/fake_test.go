@@ -65,6 +65,7 @@ type disk struct {
 	synced  int         // of ents
 	votes   datadir.Vote
 	applied ident.EntryID
+	stamp   ident.Stamp // of what is applied
 	conf    *pb.ConfState
 	seen    map[string]int // how often each item was written
 	runs    int
@@ -172,7 +173,7 @@ func (d *disk) said(m *pb.Message) error {
 func (d *disk) Position() state.Position {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return state.Position{Applied: d.applied, Conf: d.conf}
+	return state.Position{Applied: d.applied, Stamp: d.stamp, Conf: d.conf}
 }
 
 func (d *disk) NewView() *state.View { return nil }
@@ -214,6 +215,7 @@ func (d *disk) Apply(runs []*apply.Run) error {
 			if err != nil {
 				return err
 			}
+			d.stamp = max(d.stamp, entry.Stamp)
 			var outcomes []command.Outcome
 			for {
 				records, ok := entry.Writes.Next()

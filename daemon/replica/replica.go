@@ -244,7 +244,7 @@ func Open(opts Options) (*Replica, error) {
 	r.applied.mu.index = pos.Applied.Index
 	r.applied.mu.waiting = map[*applyWaiter]struct{}{}
 	r.loop = loop{machine: machine, durable: opts.Recovered.Last, pending: map[consensus.Token]*batch{}}
-	if err := r.loop.recoverClock(opts.Log); err != nil {
+	if err := r.loop.recoverClock(opts.Log, pos); err != nil {
 		return nil, fmt.Errorf("open replica of group %s: %w", opts.Group, err)
 	}
 	r.metrics = newMetrics(opts.Metrics, opts.Group, r)
@@ -383,11 +383,11 @@ func messageBytes(m *pb.Message) int64 {
 	return int64(n)
 }
 
-// recoverClock moves the clock to the newest stamp in the log, as far as it is near the end: stamps
-// never fall along a log.
-func (l *loop) recoverClock(log Log) error {
-	first, last := log.FirstIndex(), log.LastIndex()
-	for i := last; i >= first && i+maxUnstamped > last; i-- {
+// recoverClock moves the clock to the newest stamp, that of state or of an entry that is not in state
+// yet: stamps never fall along a log.
+func (l *loop) recoverClock(log Log, pos state.Position) error {
+	l.clock.Advance(pos.Stamp)
+	for i := log.LastIndex(); i > pos.Applied.Index; i-- {
 		ents, err := log.Entries(i, i+1, 0)
 		if err != nil {
 			return fmt.Errorf("read entry %d for its stamp: %w", i, err)
@@ -399,9 +399,6 @@ func (l *loop) recoverClock(log Log) error {
 	}
 	return nil
 }
-
-// maxUnstamped is how many entries without a stamp (of elections, of rosters) the clock looks past.
-const maxUnstamped = 64
 
 // View returns a consistent view of state. The caller closes it.
 func (r *Replica) View() *state.View { return r.opts.State.NewView() }

@@ -334,6 +334,10 @@ func TestReplica_StampsFollowThoseInTheLog(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
+	for range 100 { // many elections, and nobody who writes
+		index := d.LastIndex() + 1
+		d.ents = append(d.ents, &pb.Entry{Term: new(d.hs.GetTerm()), Index: &index})
+	}
 	r = open(4_000_000) // the clock was set back
 	if _, err := r.Write(t.Context(), signal("a")); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,9 @@ import (
 type Position struct {
 	// Applied is the last entry whose effects are in the store.
 	Applied ident.EntryID
+	// Stamp is the newest of the entries up to Applied; 0: none had one. Stamps never fall along a log, and
+	// the log may not go back to an entry that had one.
+	Stamp ident.Stamp
 	// Conf is raft's configuration after Applied, whole: voters, learners, and both sides of a joint
 	// configuration. Not nil; read-only.
 	Conf *pb.ConfState
@@ -28,7 +31,7 @@ var positionKey = []byte{table, 'p'}
 
 const (
 	positionVersion = 1
-	positionHeader  = 1 + 8 + 8 + 1
+	positionHeader  = 1 + 8 + 8 + 8 + 1
 )
 
 // The three values of auto leave, which raft tells apart.
@@ -40,18 +43,19 @@ const (
 
 // EncodePosition is the value under positionKey.
 //
-//	0         1        9        17           18
-//	+---------+--------+--------+------------+------------------------------------+
-//	| version | term   | index  | auto leave | voters, learners, outgoing voters, |
-//	| u8      | u64    | u64    | u8: 0 … 2  | next learners: each count u32,     |
-//	|         |        |        |            | then count ids u64                 |
-//	+---------+--------+--------+------------+------------------------------------+
+//	0         1        9        17       25           26
+//	+---------+--------+--------+--------+------------+------------------------------------+
+//	| version | term   | index  | stamp  | auto leave | voters, learners, outgoing voters, |
+//	| u8      | u64    | u64    | u64    | u8: 0 … 2  | next learners: each count u32,     |
+//	|         |        |        |        |            | then count ids u64                 |
+//	+---------+--------+--------+--------+------------+------------------------------------+
 //
 // Little-endian.
 func EncodePosition(p Position) []byte {
 	b := append(make([]byte, 0, 64), positionVersion)
 	b = binary.LittleEndian.AppendUint64(b, p.Applied.Term)
 	b = binary.LittleEndian.AppendUint64(b, p.Applied.Index)
+	b = binary.LittleEndian.AppendUint64(b, uint64(p.Stamp))
 	switch auto := p.Conf.AutoLeave; {
 	case auto == nil:
 		b = append(b, autoLeaveUnset)
@@ -85,12 +89,13 @@ func DecodePosition(b []byte) (Position, error) {
 	p := Position{Conf: &pb.ConfState{}}
 	p.Applied.Term = binary.LittleEndian.Uint64(b[1:])
 	p.Applied.Index = binary.LittleEndian.Uint64(b[9:])
-	switch b[17] {
+	p.Stamp = ident.Stamp(binary.LittleEndian.Uint64(b[17:]))
+	switch auto := b[25]; auto {
 	case autoLeaveUnset:
 	case autoLeaveFalse, autoLeaveTrue:
-		p.Conf.AutoLeave = proto.Bool(b[17] == autoLeaveTrue)
+		p.Conf.AutoLeave = proto.Bool(auto == autoLeaveTrue)
 	default:
-		return corrupt("auto leave is %d", b[17])
+		return corrupt("auto leave is %d", auto)
 	}
 	b = b[positionHeader:]
 	for _, ids := range []*[]uint64{&p.Conf.Voters, &p.Conf.Learners, &p.Conf.VotersOutgoing, &p.Conf.LearnersNext} {

@@ -17,6 +17,7 @@ import (
 func joint() Position {
 	return Position{
 		Applied: ident.EntryID{Term: 3, Index: 0x1122334455667788},
+		Stamp:   0x99aabbccddeeff00,
 		Conf: &pb.ConfState{
 			Voters: []uint64{1, 2, 4}, Learners: []uint64{5}, VotersOutgoing: []uint64{1, 2, 3}, LearnersNext: []uint64{3},
 			AutoLeave: proto.Bool(true),
@@ -41,7 +42,7 @@ func TestPosition_RoundTripsEveryAutoLeave(t *testing.T) {
 		want := joint()
 		want.Conf.AutoLeave = auto
 		got, err := DecodePosition(EncodePosition(want))
-		if err != nil || got.Applied != want.Applied || !proto.Equal(got.Conf, want.Conf) {
+		if err != nil || got.Applied != want.Applied || got.Stamp != want.Stamp || !proto.Equal(got.Conf, want.Conf) {
 			t.Errorf("decode(encode(%v)) = %v, %v", want, got, err)
 		}
 	}
