@@ -40,7 +40,7 @@ func New(o Options) (*Daemon, error) {
 	d := &Daemon{opts: o, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan error, 1)}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, step := range []func() error{
-		d.readKeys,
+		d.readSecrets,
 		d.listen,
 		d.openDirectory,
 		d.makeMember,
@@ -67,6 +67,7 @@ func (d *Daemon) Start() error {
 	if d.metricsListener != nil {
 		d.serveMetrics()
 	}
+	d.reload()
 	d.run("HTTP", func() error { return d.http.Serve(d.httpListener) }, d.http.Stop)
 	d.onStop("leadership", func(ctx context.Context) error { // first, while requests can still be forwarded
 		d.member.HandOver(ctx)
@@ -147,18 +148,26 @@ func declared(members []config.Member) []membership.Declared {
 }
 
 func (d *Daemon) makeNetwork() error {
-	d.network = peer.New(peer.Options{
+	o := peer.Options{
 		Self: d.member.SelfHello, Handler: d.member, Key: d.peerKey,
 		Snapshots: d.member, Pins: d.member.Pins,
 		OnStatus: d.member.PeerChanged, OnRefusedConnection: d.member.PeerGone,
 		Logger: d.log, Metrics: d.registry,
-	})
+	}
+	if d.tls != nil {
+		o.TLS, o.DialTLS = d.tls.ForPeers(), d.tls.Dial
+	}
+	d.network = peer.New(o)
 	return nil
 }
 
 func (d *Daemon) makeSurface() (err error) {
 	c := d.opts.Config
-	d.client = httpd.NewClient(httpd.ClientOptions{PeerKey: d.peerToken(), ConnectTimeout: c.Forward.Connect, RequestTimeout: c.Forward.Request})
+	o := httpd.ClientOptions{PeerKey: d.peerToken(), ConnectTimeout: c.Forward.Connect, RequestTimeout: c.Forward.Request}
+	if d.tls != nil {
+		o.TLS = d.tls.Dial
+	}
+	d.client = httpd.NewClient(o)
 	d.onStop("HTTP client", func(context.Context) error {
 		d.client.Close()
 		return nil
@@ -180,9 +189,29 @@ func (d *Daemon) makeSurface() (err error) {
 	h := httpd.Options{Ops: d.ops, Client: d.client, PeerKey: d.peerToken(), Ack: c.Replication.Ack, Logger: d.log, Metrics: d.registry}
 	if d.apiKeys != nil {
 		h.Authorize = d.apiKeys.Allows
+	} else if !c.TLS.RequireClientCert {
+		h.Hosts = d.hosts
+	}
+	if d.tls != nil {
+		h.TLS = d.tls.ForClients()
+		if d.tls.Mutual() {
+			h.PeerCert = d.tls.IsPeer
+		}
 	}
 	d.http, err = httpd.New(h)
 	return err
+}
+
+// reload follows the files with keys and certificates.
+func (d *Daemon) reload() {
+	ctx, cancel := context.WithCancel(context.Background())
+	d.run("reload", func() error {
+		d.reloader.Run(ctx)
+		return nil
+	}, func(context.Context) error {
+		cancel()
+		return nil
+	})
 }
 
 // serveMetrics answers scrapes and profilers on a listener of their own, away from clients.
@@ -199,16 +228,51 @@ func (d *Daemon) serveMetrics() {
 	}, s.Shutdown)
 }
 
-// readKeys reads the key that members show each other, and those that clients show.
-func (d *Daemon) readKeys() (err error) {
-	c := d.opts.Config.Auth
-	if c.PeerKeyFile != "" {
-		if d.peerKey, err = auth.ReadPeerKey(c.PeerKeyFile); err != nil {
+// readSecrets reads the key that members show each other, the keys that clients show, and certificates.
+func (d *Daemon) readSecrets() (err error) {
+	c := d.opts.Config
+	d.reloader = auth.NewReloader(d.log, d.registry)
+	if c.Auth.PeerKeyFile != "" {
+		if d.peerKey, err = auth.ReadPeerKey(c.Auth.PeerKeyFile); err != nil {
 			return err
 		}
 	}
-	d.apiKeys, err = auth.LoadKeys(c.KeyFile, c.APIKey)
-	return err
+	if d.apiKeys, err = d.reloader.Keys(c.Auth.KeyFile, c.Auth.APIKey); err != nil {
+		return err
+	}
+	if !c.TLS.Enabled() {
+		return nil
+	}
+	t := c.TLS
+	d.tls, err = d.reloader.TLS(auth.TLSFiles{Cert: t.CertFile, Key: t.KeyFile, CA: t.CAFile, ClientCA: t.ClientCAFile, RequireClientCert: t.RequireClientCert})
+	if err != nil {
+		return err
+	}
+	for _, addr := range []string{c.Self().GRPCAddr, c.Self().HTTPAddr} { // others would refuse it: say so here
+		if host, _, err := net.SplitHostPort(addr); err == nil {
+			if err := d.tls.ServesName(host); err != nil {
+				d.log.Warn("certificate does not fit the advertised address", slog.String("addr", addr), slog.Any("err", err))
+			}
+		}
+	}
+	return nil
+}
+
+// hosts are the names under which this cluster is asked.
+func (d *Daemon) hosts() []string {
+	var all []string
+	add := func(addr string) {
+		if host, _, err := net.SplitHostPort(addr); err == nil {
+			all = append(all, host)
+		}
+	}
+	for _, m := range d.opts.Config.Members {
+		add(m.HTTPAddr)
+	}
+	for _, m := range d.member.Roster().Members {
+		add(m.HTTPAddr)
+	}
+	return all
 }
 
 // peerToken is the peer key as a header carries it; nil: members have none.

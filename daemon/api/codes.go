@@ -21,6 +21,7 @@ const (
 	CodeTooLarge           Code = "too_large"
 	CodeWrongCluster       Code = "wrong_cluster"
 	CodeUnauthorized       Code = "unauthorized"
+	CodeForeignHost        Code = "foreign_host"
 	CodeNotFound           Code = "not_found"
 	CodeUnknownCollection  Code = "unknown_collection"
 	CodeUnknownSignal      Code = "unknown_signal"
@@ -65,6 +66,7 @@ func Codes() []CodeSpec {
 		{CodeTooLarge, http.StatusRequestEntityTooLarge, 64, "The request is larger than the limit", false, EffectNone},
 		{CodeWrongCluster, http.StatusConflict, 6, "The request is meant for another cluster", false, EffectNone},
 		{CodeUnauthorized, http.StatusUnauthorized, 4, "The key is missing or wrong", false, EffectNone},
+		{CodeForeignHost, http.StatusForbidden, 4, "The request is not for this member", false, EffectNone},
 		{CodeNotFound, http.StatusNotFound, 5, "There is no such thing", false, EffectNone},
 		{CodeUnknownCollection, http.StatusNotFound, 5, "There is no such collection", false, EffectNone},
 		{CodeUnknownSignal, http.StatusBadRequest, 64, "The collection has no such signal", false, EffectNone},

@@ -131,13 +131,16 @@ func bindAll(c *Config, doc *document, listen listeners, line int, ps *problems)
 	}
 	c.HTTPBind = settle(listen.http, self.HTTPBind, self.HTTPAddr)
 	c.GRPCBind = settle(listen.grpc, self.GRPCBind, self.GRPCAddr)
-	if c.HTTPBind != "" && !loopback(c.HTTPBind) && c.Auth.KeyFile == "" && c.Auth.APIKey == "" {
+	if c.HTTPBind != "" && !loopback(c.HTTPBind) && c.Auth.KeyFile == "" && c.Auth.APIKey == "" && !c.TLS.RequireClientCert {
 		ps.add(line, "auth.key_file", "HTTP would listen at %s, which others reach, without an API key: "+
-			"name a file of keys here, set TIDAL_API_KEY, or listen at 127.0.0.1 (http_bind, --http)", c.HTTPBind)
+			"name a file of keys here, set TIDAL_API_KEY, ask for certificates (tls.require_client_cert), or listen at 127.0.0.1 (http_bind, --http)", c.HTTPBind)
 	}
-	if c.GRPCBind != "" && !loopback(c.GRPCBind) && c.Auth.PeerKeyFile == "" {
+	if c.GRPCBind != "" && !loopback(c.GRPCBind) && c.Auth.PeerKeyFile == "" && c.TLS.CAFile == "" {
 		ps.add(line, "auth.peer_key_file", "peers would be served at %s, which others reach, without a peer key: "+
-			"name the file of the key here, or listen at 127.0.0.1 (grpc_bind, --grpc)", c.GRPCBind)
+			"name the file of the key here, give the members certificates (tls.ca_file), or listen at 127.0.0.1 (grpc_bind, --grpc)", c.GRPCBind)
+	}
+	if len(c.Members) > 1 && (c.Auth.KeyFile != "" || c.Auth.APIKey != "") && c.Auth.PeerKeyFile == "" && c.TLS.CAFile == "" {
+		ps.add(max(doc.Auth.KeyFile.line, line), "auth.peer_key_file", "is required where the API asks for keys: it is what members show when they ask each other (or a certificate: tls.ca_file)")
 	}
 	if c.MetricsBind = listen.metrics.value; c.MetricsBind != "" {
 		if err := checkAddr(c.MetricsBind, toListen); err != nil {

@@ -67,6 +67,7 @@ type Config struct {
 	Clock       Clock
 	Drills      Drills
 	Auth        Auth
+	TLS         TLS
 }
 
 // Member is a declared member. The addresses are what others use: host or IP, and port.
@@ -127,6 +128,18 @@ type Auth struct {
 	KeyFile     string // of API keys; empty: none
 	APIKey      string // from the environment; empty: none. Never printed
 }
+
+// TLS says where the member's certificate and the authorities that it trusts are. The files are read
+// again when they change.
+type TLS struct {
+	CertFile, KeyFile string // empty: plain text
+	CAFile            string // signs the members, which then show each other certificates; empty: the system's authorities, and they do not
+	ClientCAFile      string // signs clients of the API; empty: they are not asked
+	RequireClientCert bool   // of clients of the API
+}
+
+// Enabled reports whether there is TLS.
+func (t TLS) Enabled() bool { return t.CertFile != "" }
 
 // String leaves the key out.
 func (a Auth) String() string {
@@ -223,6 +236,7 @@ func Parse(file string, text []byte, flags Flags, getenv func(string) string) (*
 			APIKey:      getenv("TIDAL_API_KEY"),
 		},
 	}
+	c.TLS = doc.tls(ps)
 	checkTimings(c, doc, ps)
 	checkRetention(c.Replication, doc, ps)
 	c.Name = cmp.Or(flags.Name, getenv("TIDAL_NAME"), getenv("TIDAL_REGION"))

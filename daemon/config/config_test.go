@@ -80,6 +80,7 @@ status: {member: 1s}
 clock: {max_drift: 1s}
 drills: {enabled: true, max_duration: 1m}
 auth: {peer_key_file: peer.key, key_file: /etc/tidal/keys}
+tls: {cert_file: c.pem, key_file: k.pem, ca_file: ca.pem, client_ca_file: /etc/clients.pem, require_client_cert: true}
 metrics: {bind: "127.0.0.1:5"}
 `
 	c, err := Parse("/etc/tidal/t.yaml", []byte(text), Flags{}, none)
@@ -101,6 +102,7 @@ metrics: {bind: "127.0.0.1:5"}
 		Clock:    Clock{MaxDrift: time.Second},
 		Drills:   Drills{Enabled: true, MaxDuration: time.Minute},
 		Auth:     Auth{PeerKeyFile: "/etc/tidal/peer.key", KeyFile: "/etc/tidal/keys"},
+		TLS:      TLS{CertFile: "/etc/tidal/c.pem", KeyFile: "/etc/tidal/k.pem", CAFile: "/etc/tidal/ca.pem", ClientCAFile: "/etc/clients.pem", RequireClientCert: true},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got %+v\nwant %+v", c, want)
@@ -215,9 +217,16 @@ func TestParse_Refuses(t *testing.T) {
 			`t.yaml:5: auth.key_file: HTTP would listen at x_y:1`,
 		}},
 		{"open without keys", "members: [{name: a, grpc_addr: \"a:1\", http_addr: \"10.0.0.1:2\"}]", Flags{}, none, []string{
-			"t.yaml:1: auth.key_file: HTTP would listen at 10.0.0.1:2, which others reach, without an API key: name a file of keys here, set TIDAL_API_KEY, or listen at 127.0.0.1 (http_bind, --http)",
+			"t.yaml:1: auth.key_file: HTTP would listen at 10.0.0.1:2, which others reach, without an API key: name a file of keys here, set TIDAL_API_KEY, ask for certificates (tls.require_client_cert), or listen at 127.0.0.1 (http_bind, --http)",
 			"t.yaml:1: auth.peer_key_file: peers would be served at 0.0.0.0:1, which others reach, without a peer key: name the file",
 		}},
+		{"half of a pair", named("tls: {cert_file: c.pem}\n"), Flags{Name: "us-east"}, none, []string{"t.yaml:9: tls.key_file: is required with tls.cert_file, which is c.pem"}},
+		{"the other half", named("tls: {key_file: k.pem}\n"), Flags{Name: "us-east"}, none, []string{"t.yaml:9: tls.cert_file: is required with tls.key_file, which is k.pem"}},
+		{"certificates of clients alone", named("tls:\n  ca_file: ca.pem\n  require_client_cert: true\n"), Flags{Name: "us-east"}, none, []string{
+			"t.yaml:10: tls.ca_file: has no effect without", "t.yaml:11: tls.require_client_cert: has no effect without",
+		}},
+		{"clients of nobody", named("tls: {cert_file: c, key_file: k, require_client_cert: true}\n"), Flags{Name: "us-east"}, none, []string{"t.yaml:9: tls.require_client_cert: needs an authority"}},
+		{"API keys without a peer key", named("auth: {key_file: keys}\n"), Flags{Name: "us-east"}, none, []string{"t.yaml:9: auth.peer_key_file: is required where the API asks for keys"}},
 		{"open by flag", three, Flags{Name: "us-east", HTTP: ":80"}, env("TIDAL_GRPC", "nonsense", "TIDAL_METRICS", "x"), []string{
 			`TIDAL_GRPC: "nonsense" is no address`, `TIDAL_METRICS: "x" is no address`,
 			"t.yaml:2: auth.key_file: HTTP would listen at :80", "t.yaml:2: auth.peer_key_file: peers would be served at nonsense",

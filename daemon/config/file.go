@@ -52,6 +52,13 @@ type document struct {
 		PeerKeyFile setting[string] `yaml:"peer_key_file"`
 		KeyFile     setting[string] `yaml:"key_file"`
 	} `yaml:"auth"`
+	TLS struct {
+		CertFile          setting[string] `yaml:"cert_file"`
+		KeyFile           setting[string] `yaml:"key_file"`
+		CAFile            setting[string] `yaml:"ca_file"`
+		ClientCAFile      setting[string] `yaml:"client_ca_file"`
+		RequireClientCert setting[bool]   `yaml:"require_client_cert"`
+	} `yaml:"tls"`
 	Metrics struct {
 		Bind setting[string] `yaml:"bind"`
 	} `yaml:"metrics"`
@@ -197,6 +204,7 @@ func keys() []string {
 		"forward", "connect", "request", "fan_out",
 		"status", "member", "clock", "max_drift", "drills", "enabled", "max_duration",
 		"auth", "peer_key_file", "key_file", "metrics", "bind",
+		"tls", "cert_file", "ca_file", "client_ca_file", "require_client_cert",
 	}
 }
 
@@ -233,6 +241,38 @@ func (d *document) forward(ps *problems) Forward {
 		Connect: f.Connect.within(ps, "forward.connect", time.Second, time.Millisecond, time.Minute),
 		Request: f.Request.within(ps, "forward.request", 5*time.Second, 10*time.Millisecond, 11*time.Minute),
 		FanOut:  f.FanOut.within(ps, "forward.fan_out", 2*time.Second, time.Millisecond, time.Minute),
+	}
+}
+
+// tls checks what goes together. Paths are as the file says them.
+func (d *document) tls(ps *problems) TLS {
+	t := d.TLS
+	cert, key := t.CertFile.value != "", t.KeyFile.value != ""
+	switch {
+	case cert && !key:
+		ps.add(t.CertFile.line, "tls.key_file", "is required with tls.cert_file, which is %s", t.CertFile.value)
+	case key && !cert:
+		ps.add(t.KeyFile.line, "tls.cert_file", "is required with tls.key_file, which is %s", t.KeyFile.value)
+	}
+	for _, s := range []struct {
+		key   string
+		line  int
+		given bool
+	}{
+		{"ca_file", t.CAFile.line, t.CAFile.value != ""},
+		{"client_ca_file", t.ClientCAFile.line, t.ClientCAFile.value != ""},
+		{"require_client_cert", t.RequireClientCert.line, t.RequireClientCert.value},
+	} {
+		if s.given && !cert && !key {
+			ps.add(s.line, "tls."+s.key, "has no effect without tls.cert_file and tls.key_file")
+		}
+	}
+	if t.RequireClientCert.value && t.CAFile.value == "" && t.ClientCAFile.value == "" {
+		ps.add(t.RequireClientCert.line, "tls.require_client_cert", "needs an authority that signs the clients: tls.client_ca_file")
+	}
+	return TLS{
+		CertFile: beside(ps.file, t.CertFile.value), KeyFile: beside(ps.file, t.KeyFile.value), CAFile: beside(ps.file, t.CAFile.value),
+		ClientCAFile: beside(ps.file, t.ClientCAFile.value), RequireClientCert: t.RequireClientCert.value,
 	}
 }
 

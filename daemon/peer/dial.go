@@ -87,7 +87,11 @@ func (n *Network) connect(ctx context.Context, addr string) (*conn, *ConnectErro
 		return nil, failed
 	}
 	creds := insecure.NewCredentials()
-	if n.opts.TLS != nil {
+	switch {
+	case n.opts.TLS == nil:
+	case n.opts.DialTLS != nil:
+		creds = credentials.NewTLS(n.opts.DialTLS())
+	default:
 		creds = credentials.NewTLS(n.opts.TLS)
 	}
 	unused := make(chan net.Conn, 1)

@@ -44,8 +44,11 @@ type Options struct {
 	// Key authenticates members to each other. nil: without TLS the server takes callers from
 	// loopback only; with TLS it takes those whose certificate it verified.
 	Key []byte
-	// TLS serves and dials; a dial takes the server name from the address. nil: plain text.
+	// TLS serves and, unless DialTLS is set, dials; a dial takes the server name from the address.
+	// nil: plain text.
 	TLS *tls.Config
+	// DialTLS is asked at every dial, so that authorities and certificates may change.
+	DialTLS func() *tls.Config
 
 	// QueueBytes bounds what waits for one connected peer. 0 means 64 MiB.
 	QueueBytes int64
