@@ -45,6 +45,8 @@ func topics() []topic {
 		{"exit-codes", "What each exit code means", exitCodesText},
 		{"environment", "The variables that tidalctl reads", environmentText},
 		{"formatting", "Formats, colour and what scripts may rely on", formattingText},
+		{"safety", "What a command may do, what it asks and what it leaves", safetyText},
+		{"schemas", "The shape of documents, and what may change in it", schemasText},
 	}
 }
 
@@ -152,6 +154,7 @@ func environmentText() string {
   LC_ALL, LC_CTYPE, LANG
                        a locale that is not UTF-8, or is Chinese, Japanese or Korean: --ascii
   XDG_STATE_HOME       where the report of a bug in tidalctl is written
+  XDG_CACHE_HOME       where completion keeps the members for ten seconds
   HTTP_PROXY, HTTPS_PROXY, NO_PROXY
                        as usual`
 }
@@ -172,4 +175,37 @@ func formattingText() string {
 
 Data goes to stdout, words to stderr. With -o json an error is one line of JSON on stderr with the
 schema "tidalctl.error/v1".`
+}
+
+func safetyText() string {
+	return `The help of a command names its impact.
+
+  read     changes nothing
+  change   can be undone: asks y/N; --yes answers, and does nothing else
+  destroy  cannot be undone: asks for the name of its target; --confirm=NAME answers
+  fault    breaks something on purpose, for a time
+
+Without a terminal, and where the answer is not on the line, nothing is done and the exit code
+is 64: no command waits for somebody who is not there. The member that carries a change out
+checks first; --dry-run shows its checks and changes nothing. A check that says no is exit 6.
+
+An error says what state it leaves: nothing changed; changed, but; or unknown. Unknown (exit 9)
+means that the request was sent and its answer lost. A change has an id by which it can be asked
+for, so it is looked up before it is called unknown, and is never done twice.
+
+No command sends anything to anybody but the members. A key stands in a file, never on the line,
+and is never printed.`
+}
+
+func schemasText() string {
+	return `Every document that -o json and -o yaml print begins with the name of its schema,
+"tidalctl.status/v1". "tidalctl schema" lists them; "tidalctl schema status" prints one as a
+JSON Schema (draft 2020-12), which validators read.
+
+  v1 promises   a field that is there stays, with its name, its type and its meaning
+  v1 may gain   fields; words in an enumeration (a level, a code, a kind, a role)
+  null          means that it is not known. A field that may be null is not 0 instead
+
+Where one command prints many documents (events, status --watch), there is one a line. With
+-o json an error is one line on stderr: "tidalctl schema error".`
 }

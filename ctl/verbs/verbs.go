@@ -33,6 +33,7 @@ func All(f *ctl.Factory) []*cobra.Command {
 		newVersionCmd(f, nil),
 		newSchemaCmd(f, nil),
 		newCompletionCmd(f),
+		newDocsCmd(f),
 	}
 }
 

@@ -326,7 +326,7 @@ func TestTree_EveryCommandKeepsTheRules(t *testing.T) {
 
 func TestHelp_Topics(t *testing.T) {
 	t.Parallel()
-	for topic, want := range map[string]string{"exit-codes": "124  timeout", "environment": "TIDALCTL_ENDPOINTS", "formatting": "tidalctl.status/v1"} {
+	for topic, want := range map[string]string{"exit-codes": "124  timeout", "environment": "TIDALCTL_ENDPOINTS", "formatting": "tidalctl.status/v1", "safety": "--dry-run", "schemas": "tidalctl schema error"} {
 		exit, out, errs := run(t, nil, "help", topic)
 		if exit != 0 || !strings.Contains(out, want) || errs != "" {
 			t.Errorf("help %s: exit %d, %q %q", topic, exit, out, errs)
@@ -335,7 +335,7 @@ func TestHelp_Topics(t *testing.T) {
 	if _, out, _ := run(t, nil, "help", "members", "list"); !strings.Contains(out, "tidalctl members list [flags]") {
 		t.Errorf("help members list: %q", out)
 	}
-	if _, out, _ := run(t, nil); !strings.Contains(out, "127.0.0.1:9501") || !strings.Contains(out, "exit-codes|environment|formatting") {
+	if _, out, _ := run(t, nil); !strings.Contains(out, "127.0.0.1:9501") || !strings.Contains(out, "exit-codes|environment|formatting|safety|schemas") {
 		t.Errorf("help of the root: %q", out)
 	}
 }

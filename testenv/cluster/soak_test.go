@@ -8,6 +8,8 @@ import (
 	"time"
 )
 
+func TestSoak_FailsOver(t *testing.T) { failOver(t, 10) }
+
 func TestSoak_LeaderKilledAgainAndAgain(t *testing.T) {
 	c := Start(t, Binary(t), Options{})
 	l := NewLedger(c, 32)

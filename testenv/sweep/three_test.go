@@ -164,6 +164,65 @@ func crashThree(ctx context.Context, cut int, all bool) error {
 	return c.agree(ctx, 1)
 }
 
+// birthDip is about how many changes a member's disk goes through until its cluster serves.
+const birthDip = 150
+
+// Power goes off under one member while the cluster of three is born, under the one that makes it or
+// one that joins its birth: when it is back, there is one cluster, and it has all three.
+func TestThree_CrashInBirth(t *testing.T) {
+	t.Parallel()
+	sound, runs := 0, 0
+	for cut := 1; cut <= birthDip; cut += stride {
+		for victim := range 2 {
+			runs++
+			if err := crashBirth(t.Context(), cut, victim); err != nil {
+				t.Errorf("power off at change %d under member %d: %v", cut, victim+1, err)
+				continue
+			}
+			sound++
+		}
+	}
+	report(t, "the birth of three: %d of %d crashes survived", sound, runs)
+}
+
+func crashBirth(ctx context.Context, cut, victim int) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c := &trio{room: newRoom(3), told: told{fates: map[string]fate{}}}
+	defer func() { c.stop() }()
+	for i := range c.disks {
+		c.disks[i] = simfs.New()
+	}
+	c.disks[victim].CutPowerAt(cut)
+	for i := range c.disks {
+		if err := c.boot(i); err != nil && i != victim {
+			return err
+		}
+	}
+	for _, n := range c.nodes {
+		for n != nil && ctx.Err() == nil && !c.disks[victim].Off() && n.catchUp(ctx) != nil {
+			<-time.After(time.Millisecond)
+		}
+	}
+	var before datadir.Member
+	if n := c.nodes[victim]; n != nil {
+		before = n.dir.Member()
+	}
+	c.disks[victim].CutPower()
+	image := c.disks[victim].Crash(simfs.Crashes()[cut%len(simfs.Crashes())], uint64(cut))
+	if c.nodes[victim] != nil {
+		c.nodes[victim].stop()
+	}
+	c.disks[victim] = image
+	if err := c.boot(victim); err != nil {
+		return err
+	}
+	if m := c.nodes[victim].dir.Member(); before.BootEpoch > 0 && m.Incarnation != before.Incarnation {
+		return fmt.Errorf("incarnation %s, was %s", m.Incarnation, before.Incarnation)
+	}
+	return c.agree(ctx, 1)
+}
+
 // A call of one member's disk fails: that member acknowledges nothing from then on, the other two go
 // on, and when it starts again on the same kernel it has whatever is missing from them.
 func TestThree_FailEverywhere(t *testing.T) {
