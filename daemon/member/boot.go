@@ -27,6 +27,7 @@ const (
 	CauseLogWrite         Cause = "log_write"         // the log's writer failed: nothing more is acknowledged
 	CauseStateError       Cause = "state_error"       // the state could not be read or written
 	CauseCommittedMissing Cause = "committed_missing" // the log ends before what the state holds
+	CauseAmnesia          Cause = "amnesia"           // the disk went back in time, and the votes with it
 	CauseVotesBehind      Cause = "votes_behind"      // the log knows a later term than the votes: an old copy
 	CauseUpgradeRequired  Cause = "upgrade_required"  // the log holds a record that this binary does not know
 	CauseAssertion        Cause = "assertion"         // the replica contradicted itself

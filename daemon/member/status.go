@@ -126,7 +126,9 @@ func causeOf(err error) Cause {
 		return CauseLogCorrupt
 	case is[*replica.VotesBehindError](err):
 		return CauseVotesBehind
-	case is[*consensus.BootError](err), is[*consensus.LostEntriesError](err), is[*datadir.LostGroupError](err):
+	case is[*consensus.LostEntriesError](err):
+		return CauseAmnesia
+	case is[*consensus.BootError](err), is[*datadir.LostGroupError](err):
 		return CauseCommittedMissing
 	case is[*stateError](err):
 		return CauseStateError

@@ -29,7 +29,7 @@ func TestCauseOf_SaysWhatIsWrongAndNotWhereItWasMet(t *testing.T) {
 		{"a contradiction", met(replica.StageMachine, &consensus.FatalError{Cause: errors.New("frame 2 handed back after 0")}), CauseAssertion},
 		{"damage met while the log is opened", &wal.CorruptError{}, CauseLogCorrupt},
 		{"damage met while a follower is served", met(replica.StageLog, &consensus.LogError{Err: &wal.CorruptError{}}), CauseLogCorrupt},
-		{"a disk that went back in time", met(replica.StageMachine, &consensus.FatalError{Cause: &consensus.LostEntriesError{}}), CauseCommittedMissing},
+		{"a disk that went back in time", met(replica.StageMachine, &consensus.FatalError{Cause: &consensus.LostEntriesError{}}), CauseAmnesia},
 		{"a log shorter than the state", &consensus.BootError{}, CauseCommittedMissing},
 		{"a group that is gone", &datadir.LostGroupError{}, CauseCommittedMissing},
 		{"an unknown record", met(replica.StageState, &command.UnknownKindError{}), CauseUpgradeRequired},
@@ -42,6 +42,15 @@ func TestCauseOf_SaysWhatIsWrongAndNotWhereItWasMet(t *testing.T) {
 	} {
 		if got := causeOf(tc.err); got != tc.want {
 			t.Errorf("%s: causeOf(%v) = %s, want %s", tc.name, tc.err, got, tc.want)
+		}
+	}
+}
+
+// A reseed brings data back, not promises: where votes may be forgotten, none heals.
+func TestCause_NoReseedHealsForgottenVotes(t *testing.T) {
+	for _, c := range []Cause{CauseAmnesia, CauseVotesBehind} {
+		if c.healable() {
+			t.Errorf("%s is healable", c)
 		}
 	}
 }
