@@ -18,6 +18,9 @@ const (
 	// handedOver: on the leader. Another member decodes it and hands the write over, together with
 	// others.
 	handedOver
+	// elects: on the leader, or, where none is known, on the member that the body names. The handler
+	// finds it.
+	elects
 )
 
 // String returns the word of ROUTES.md.
@@ -64,9 +67,10 @@ func (s *Server) routes() []route {
 		{"GET", "/cluster/status", here, nil, 0, false, "200", s.clusterStatus},
 		{"GET", "/cluster/status/local", here, nil, 0, false, "200", s.localStatus},
 		{"GET", "/cluster/members", here, nil, 0, false, "200", s.members},
-		{"POST", "/cluster/promote", here, nil, api.MaxVerbBytes, false, "200; 202 with no_wait", s.postPromote},
+		{"POST", "/cluster/promote", elects, nil, api.MaxVerbBytes, false, "200; 202 with no_wait", s.postPromote},
 		{"GET", "/cluster/ops/{id}", here, nil, 0, false, "200", s.getOperation},
 		{"GET", "/cluster/events", here, []string{"after", "limit", "follow"}, 0, false, "200, one event a line", s.events},
+		{"GET", "/openapi.json", here, nil, 0, true, "200", s.getOpenAPI},
 		{"GET", "/healthz", here, nil, 0, true, "200", s.healthz},
 		{"GET", "/readyz", here, nil, 0, true, "200 ready, 503 not ready", s.readyz},
 	}

@@ -74,15 +74,16 @@ type Options struct {
 
 // Server serves the surface. New makes it, Serve runs it, Stop ends it.
 type Server struct {
-	opts    Options
-	log     *slog.Logger
-	ops     *ops.Ops
-	client  *Client
-	gather  gatherer
-	metrics *metrics
-	mux     *http.ServeMux
-	origin  *http.CrossOriginProtection
-	http    *http.Server
+	opts     Options
+	log      *slog.Logger
+	ops      *ops.Ops
+	client   *Client
+	gather   gatherer
+	metrics  *metrics
+	mux      *http.ServeMux
+	origin   *http.CrossOriginProtection
+	document document
+	http     *http.Server
 
 	// end ends the context of every request with errStopping.
 	end context.CancelCauseFunc

@@ -70,6 +70,14 @@ func TestPromote_WithoutALeaderGoesToTheNamedMember(t *testing.T) {
 	}
 }
 
+func TestOpenAPI_IsServed(t *testing.T) {
+	t.Parallel()
+	g := start(t, options{authorize: func(string) bool { return false }}, "a")[0].get("/openapi.json")
+	if doc := decode[map[string]any](t, g); g.status != 200 || doc["openapi"] != "3.1.0" {
+		t.Errorf("GET /openapi.json = %d %.100s", g.status, g.body)
+	}
+}
+
 func TestPromote_Problems(t *testing.T) {
 	t.Parallel()
 	n := start(t, options{}, "a", "b")[0]
