@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -72,6 +73,15 @@ func (f *fuse) arm(onFatal func(error)) error {
 	f.mu.onFatal = onFatal
 	f.armed.Store(true)
 	return nil
+}
+
+// pace slows down what Pebble does again at once when it fails, as reading the statistics of its
+// tables: a store that waits to be closed must not take a whole core.
+func (f *fuse) pace() {
+	select {
+	case <-f.released:
+	case <-time.After(10 * time.Millisecond):
+	}
 }
 
 // error returns what blew the fuse, or nil.

@@ -106,6 +106,9 @@ type Store struct {
 	// copies is where checkpoints are made; nil: none was yet.
 	copies atomic.Pointer[string]
 
+	// asking counts questions to Pebble that nobody waits for any more; Close does.
+	asking sync.WaitGroup
+
 	position atomic.Pointer[Position]
 	flushed  atomic.Uint64
 
@@ -254,9 +257,12 @@ func (s *Store) listener() *pebble.EventListener {
 		}
 	}
 	return &pebble.EventListener{
-		BackgroundError: s.fuse.blow,
-		DataCorruption:  func(info pebble.DataCorruptionInfo) { s.fuse.blow(fmt.Errorf("%s: %w", info.Path, info.Details)) },
-		CompactionEnd:   func(pebble.CompactionInfo) { signal() },
+		BackgroundError: func(err error) {
+			s.fuse.blow(err)
+			s.fuse.pace()
+		},
+		DataCorruption: func(info pebble.DataCorruptionInfo) { s.fuse.blow(fmt.Errorf("%s: %w", info.Path, info.Details)) },
+		CompactionEnd:  func(pebble.CompactionInfo) { signal() },
 		FlushEnd: func(info pebble.FlushInfo) {
 			s.metrics.flush.Observe(info.TotalDuration.Seconds())
 			signal()
@@ -292,7 +298,9 @@ func (s *Store) Flush() (uint64, error) {
 // settleLocked does what Pebble would do in the background: it compacts, now and then, and waits until
 // files that are not needed are gone. REQUIRES: write held.
 func (s *Store) settleLocked() error {
-	if s.db.Metrics().Levels[0].Sublevels >= foregroundSublevels {
+	if n, err := s.sublevels(); err != nil {
+		return err
+	} else if n >= foregroundSublevels {
 		// A compaction that fails waits in the fuse for Close.
 		ctx, cancel := context.WithCancel(context.Background())
 		stop := make(chan struct{})
@@ -332,7 +340,14 @@ func (s *Store) startFlushLocked() error {
 	if err := s.awaitFlushLocked(); err != nil {
 		return err
 	}
-	for s.db.Metrics().Levels[0].Sublevels > maxSublevels {
+	for {
+		n, err := s.sublevels()
+		if err != nil {
+			return err
+		}
+		if n <= maxSublevels {
+			break
+		}
 		select {
 		case <-s.compacted:
 		case <-s.fuse.blown:
@@ -348,6 +363,20 @@ func (s *Store) startFlushLocked() error {
 	s.write.flush = &flush{done: done, index: index}
 	s.write.unflushed = 0
 	return nil
+}
+
+// sublevels returns how many overlapping layers of fresh tables there are, or why the store failed.
+// Pebble counts them under the lock of its manifest, and a change that waits in the fuse for Close may
+// hold that lock: so the question is asked beside, and given up.
+func (s *Store) sublevels() (int, error) {
+	answer := make(chan int, 1)
+	s.asking.Go(func() { answer <- int(s.db.Metrics().Levels[0].Sublevels) })
+	select {
+	case n := <-answer:
+		return n, nil
+	case <-s.fuse.blown:
+		return 0, s.fuse.error()
+	}
 }
 
 // awaitFlushLocked waits for the flush that was begun last. REQUIRES: write held.
@@ -403,12 +432,13 @@ func (s *Store) Close() error {
 	}
 	s.users.closed = true
 	s.users.Unlock()
+	s.fuse.release() // a user may wait for a lock of Pebble that a change holds which waits here
 	s.users.Wait()
 	s.write.Lock()
 	defer s.write.Unlock()
 	_ = s.flushLocked() // its error is the fuse's
 	s.metrics.unregister()
-	s.fuse.release()
+	s.asking.Wait()
 	closeErr := s.db.Close()
 	if err := errors.Join(s.fuse.error(), closeErr); err != nil {
 		return fmt.Errorf("close state in %s: %w", s.dir, err)
