@@ -67,6 +67,37 @@ func TestExitCodes_OfProblems(t *testing.T) {
 	}
 }
 
+// The page of exit codes is made of both tables: every code stands under its exit code.
+func TestHelp_ExitCodesNameEveryCode(t *testing.T) {
+	t.Parallel()
+	streams, out, _ := iostreams.Test()
+	f := &ctl.Factory{IO: streams, Env: func(string) string { return "" }}
+	if exit := ctl.Run(t.Context(), f, func(*ctl.Factory) []*cobra.Command { return nil }, []string{"help", "exit-codes"}); exit != 0 {
+		t.Fatalf("exit %d", exit)
+	}
+	_, page, _ := strings.Cut(out.String(), "by the exit code")
+	under := map[string]string{}
+	var exit string
+	for line := range strings.Lines(page) {
+		for _, word := range strings.Fields(line) {
+			if strings.Trim(word, "0123456789") == "" {
+				exit = word
+			}
+			under[word] = exit
+		}
+	}
+	for _, spec := range api.Codes() {
+		if got := under[string(spec.Code)]; got != fmt.Sprint(spec.Exit) {
+			t.Errorf("%s stands under %q, want %d", spec.Code, got, spec.Exit)
+		}
+	}
+	for _, c := range ctl.ExitClasses() {
+		if !strings.Contains(out.String(), fmt.Sprintf("%4d  %s", c.Code, c.Class)) {
+			t.Errorf("exit code %d is not on the page", c.Code)
+		}
+	}
+}
+
 func TestError_FourParts(t *testing.T) {
 	t.Parallel()
 	measured, threshold := 18402.0, 5000.0

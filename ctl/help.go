@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tidaldb/tidal/ctl/output"
+	"github.com/tidaldb/tidal/daemon/api"
 )
 
 // help prints the help of cmd to Out: it was asked for, so it is data. cobra would need SetOut for
@@ -133,6 +134,23 @@ in its JSON.
 `)
 	for _, c := range ExitClasses() {
 		fmt.Fprintf(&b, "  %4d  %-18s  %s\n", c.Code, c.Class, c.Means)
+	}
+	b.WriteString("\nThe codes of a member's refusals, by the exit code that they give:\n\n")
+	for _, c := range ExitClasses() {
+		line := fmt.Sprintf("  %4d ", c.Code)
+		for _, spec := range api.Codes() {
+			if spec.Exit != c.Code {
+				continue
+			}
+			if len(line)+len(spec.Code) > 80 {
+				b.WriteString(line + "\n")
+				line = "       "
+			}
+			line += " " + string(spec.Code)
+		}
+		if line = strings.TrimRight(line, " "); len(line) > len("  nnnn") {
+			b.WriteString(line + "\n")
+		}
 	}
 	return strings.TrimRight(b.String(), "\n")
 }
