@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
@@ -39,13 +40,36 @@ type op struct {
 	read  bool
 	item  string
 	min   uint64 // index from which on a read may be served
-	views uint64 // what it saw
 	exact bool   // linearizable
+
+	exists bool // what it saw
+	views  uint64
 
 	// floor of a linearizable read is the newest index that anybody was told of before it began.
 	floor uint64
 
 	adds int // signals of item 0
+
+	// A write with a key may be tried again, with the same number and the same bytes: root is the first
+	// try, which remembers all of them, itself included.
+	root  *op
+	tries []*op
+	data  []byte
+	keyed bool
+}
+
+// known is what the client knows of a write that it may have tried several times.
+func (o *op) known() outcome {
+	all := failed
+	for _, t := range o.tries {
+		switch {
+		case t.outcome == acked:
+			return acked
+		case t.outcome != failed:
+			all = unknown
+		}
+	}
+	return all
 }
 
 // session is one client, which does one thing at a time and never wants to see an older state than it
@@ -108,14 +132,21 @@ func (cl *clients) think(s *session) {
 func (cl *clients) begin(s *session, m *member) *op {
 	cl.number++
 	o := &op{n: cl.number, session: s, member: m, began: cl.c.now, floor: cl.newest}
+	o.root, o.tries = o, []*op{o}
 	cl.ops[o.n] = o
+	cl.enter(o)
+	return o
+}
+
+// enter has an operation wait.
+func (cl *clients) enter(o *op) {
+	s := o.session
 	cl.all, cl.open = append(cl.all, o), append(cl.open, o)
 	if s != nil {
 		s.op = o
 	}
 	e := cl.c.plan.election()
 	cl.c.after(e/2+cl.c.upTo(3*e), func() { cl.deadline(o) })
-	return o
 }
 
 func (cl *clients) itemName() string { return "item-" + strconv.Itoa(cl.c.rng.IntN(cl.c.plan.items)) }
@@ -147,13 +178,41 @@ func (cl *clients) write(s *session, m *member) *op {
 	if len(w.Records) > 1 {
 		c.sometimes("write of many records")
 	}
+	if o.keyed = c.chance(0.5); o.keyed {
+		w.Key = &command.Key{Hash: number16(o.n), Body: number16(^o.n)}
+	}
+	o.data = command.EncodeWrite(w)
 	c.note(m.id, "write", o.n, uint64(len(w.Records)))
+	cl.send(o)
+	return o
+}
+
+func number16(n uint64) (b [16]byte) {
+	binary.LittleEndian.PutUint64(b[:], n)
+	return b
+}
+
+func (cl *clients) send(o *op) {
 	var err error
-	if o.call, err = m.driver.Write(command.EncodeWrite(w)); err != nil {
+	if o.call, err = o.member.driver.Write(o.data); err != nil {
 		cl.failed(o, err)
 	}
-	m.look()
-	return o
+	o.member.look()
+}
+
+// retry tries a write with a key again, wherever the leader is now.
+func (cl *clients) retry(root *op) {
+	c := cl.c
+	m := c.leader()
+	if c.healed || m == nil || c.now < m.pausedUntil {
+		return
+	}
+	c.sometimes("write tried again with its key")
+	o := &op{n: root.n, root: root, member: m, began: c.now, data: root.data, keyed: true, adds: root.adds}
+	root.tries = append(root.tries, o)
+	cl.enter(o)
+	c.note(m.id, "retry", o.n)
+	cl.send(o)
 }
 
 // read asks for an item: linearizable, or labelled with the index it reflects.
@@ -205,6 +264,10 @@ func (cl *clients) end(o *op, with outcome) {
 	}
 	if o.session != nil {
 		o.session.op = nil
+	}
+	// Even who got an answer may not have heard it.
+	if c := cl.c; o.keyed && len(o.root.tries) < 4 && (with == unknown || with == failed || c.chance(0.1)) {
+		c.after(c.upTo(4*c.plan.election()), func() { cl.retry(o.root) })
 	}
 }
 
@@ -271,7 +334,7 @@ func (cl *clients) serve(o *op) {
 	if ok {
 		got = version{exists: true, written: d.Version, op: numberIn(string(opOf(d.Attrs))), views: d.Signals[0].Count}
 	}
-	o.views = got.views
+	o.exists, o.views = got.exists, got.views
 	if got.exists != want.exists || got.exists && (got.written != want.written || got.op != want.op || got.views != want.views) {
 		c.violated("read %d of %s at %s finds %s, want %s", o.n, o.item, at, got, want)
 	}
@@ -337,7 +400,7 @@ func (cl *clients) failed(o *op, err error) {
 			c.violated("operation %d ended with %v", o.n, err)
 		}
 	}
-	if at, ok := c.oracle.ops[o.n]; ok && !o.read {
+	if at, ok := c.oracle.ops[o.n]; ok && !o.read && o.root.known() == failed {
 		c.violated("write %d failed (%v) and is applied at %s", o.n, err, at.id)
 	}
 }
@@ -353,12 +416,15 @@ func (cl *clients) acked(o *op, res replica.Result) {
 	if m.failed != nil {
 		c.violated("member %d acknowledges write %d after it failed closed", m.id, o.n)
 	}
-	at := c.oracle.ops[o.n]
-	if at.id != res.ID || m.applied.Index < res.ID.Index {
-		c.violated("write %d is acknowledged at %s, it is applied at %s", o.n, res.ID, at.id)
+	want, ok := c.oracle.outcomes[appearance{o.n, res.ID}]
+	if !ok || m.applied.Index < res.ID.Index {
+		c.violated("write %d is acknowledged at %s, it is applied at %s", o.n, res.ID, c.oracle.ops[o.n].id)
 	}
-	if !reflect.DeepEqual(at.outcome, res.Outcome) {
-		c.violated("write %d came to %+v, the reference says %+v", o.n, res.Outcome, at.outcome)
+	if !reflect.DeepEqual(want, res.Outcome) {
+		c.violated("write %d came to %+v, the reference says %+v", o.n, res.Outcome, want)
+	}
+	if res.Outcome.First != (ident.EntryID{}) {
+		c.sometimes("write acknowledged that was taken before")
 	}
 	if len(res.Outcome.Refused) > 0 {
 		c.sometimes("record refused in apply")

@@ -78,6 +78,7 @@ func (c *cluster) fault() {
 	if kinds[k].do(c, victim, span) {
 		c.faults[kinds[k].name]++
 		c.sometimes("fault " + kinds[k].name)
+		c.happened = append(c.happened, fmt.Sprintf("%d: %s of member %d at %s for %s", c.faultNo, kinds[k].name, victim.id, c.now, span))
 	}
 }
 

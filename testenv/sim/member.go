@@ -213,6 +213,9 @@ func (m *member) serve() {
 		m.quarantined(err)
 		return
 	}
+	if m.dark() {
+		return
+	}
 	m.replica, m.driver = r, r.Drive()
 	m.greeted = map[uint64]uint64{}
 	s := r.Status()
@@ -270,7 +273,9 @@ func (m *member) flush() {
 		return
 	}
 	m.after(m.c.around(m.c.plan.flushEvery), m.flush)
-	if err := m.driver.Flush(); err != nil {
+	if err := m.driver.Flush(); m.dark() {
+		return
+	} else if err != nil {
 		m.driverFailed(err)
 		return
 	}
@@ -290,7 +295,7 @@ func (m *member) measure() {
 // look starts what there is to do, after anything that happened to the replica.
 func (m *member) look() {
 	c := m.c
-	if c.err != nil || m.driver == nil {
+	if c.err != nil || m.driver == nil || m.dark() {
 		return
 	}
 	s := m.replica.Status()
@@ -343,9 +348,22 @@ func (m *member) newRole(role consensus.Role) {
 	}
 }
 
+// dark takes note of power that was lost in the middle of something, whether or not that noticed: what is
+// only useful, such as a spare segment, may fail in silence.
+func (m *member) dark() bool {
+	if !m.disk.Off() {
+		return false
+	}
+	m.c.sometimes("power lost in the middle of a write")
+	m.powerLost(m.c.drawCrash())
+	return true
+}
+
 // append is the end of the append worker's work: what was taken is on the disk now.
 func (m *member) append(frames []*consensus.Append) {
-	if err := m.driver.Append(); err != nil {
+	if err := m.driver.Append(); m.dark() {
+		return
+	} else if err != nil {
 		m.driverFailed(err)
 		return
 	}
@@ -388,7 +406,9 @@ func (m *member) noteVote() {
 
 // apply is the end of the apply worker's work: what was taken is in state now.
 func (m *member) apply(runs []*consensus.Apply) {
-	if err := m.driver.Apply(); err != nil {
+	if err := m.driver.Apply(); m.dark() {
+		return
+	} else if err != nil {
 		m.driverFailed(err)
 		return
 	}
@@ -417,12 +437,7 @@ func (m *member) close(c interface{ Close() error }) {
 // driverFailed: the replica failed closed. Only trouble with the disk excuses it.
 func (m *member) driverFailed(err error) {
 	c := m.c
-	if m.disk.Off() {
-		c.sometimes("power lost in the middle of a write")
-		m.powerLost(c.drawCrash())
-		return
-	}
-	if m.failed != nil {
+	if m.dark() || m.failed != nil {
 		return
 	}
 	m.failed = err

@@ -36,11 +36,19 @@ type oracle struct {
 	// chosen are the applied entries; chosen[i] is at index firstIndex+i, the first of them the birth.
 	chosen []choice
 	items  map[string][]version
-	ops    map[uint64]placed // by number
+	ops    map[uint64]placed // by number: where a write was taken
+
+	// outcomes is what became of each appearance of a write, of which only the first can be taken.
+	outcomes map[appearance]command.Outcome
 
 	// The reference applies every chosen entry by itself, on a disk without faults.
 	store   *state.Store
 	machine *apply.Machine
+}
+
+type appearance struct {
+	n  uint64
+	id ident.EntryID
 }
 
 type promise struct{ member, term uint64 }
@@ -51,11 +59,8 @@ type choice struct {
 	state uint64 // hash of the state that has applied it
 }
 
-// placed says where a write is in the log, and what became of it.
-type placed struct {
-	id      ident.EntryID
-	outcome command.Outcome
-}
+// placed says where a write was taken.
+type placed struct{ id ident.EntryID }
 
 // version is an item from one index on, until the next version of it.
 type version struct {
@@ -75,6 +80,7 @@ func newOracle(c *cluster) oracle {
 		entries:  map[ident.EntryID]uint64{},
 		items:    map[string][]version{},
 		ops:      map[uint64]placed{},
+		outcomes: map[appearance]command.Outcome{},
 	}
 }
 
@@ -235,17 +241,29 @@ func (o *oracle) write(id ident.EntryID, records command.Records, outcome comman
 			item, v = x.ID, o.at(x.ID, id.Index)
 			v.exists, v.written, v.op = true, id.Index, n
 		}
-		if !refused {
+		if !refused && outcome.First == (ident.EntryID{}) && outcome.Denied == nil {
 			v.index = id.Index
 			item = strings.Clone(item)
 			o.items[item] = append(o.items[item], v)
 		}
 	}
-	if was, ok := o.ops[n]; ok {
-		o.c.violated("write %d is applied at %s and at %s", n, was.id, id)
+	op := o.c.clients.ops[n]
+	o.outcomes[appearance{n, id}] = outcome
+	was, again := o.ops[n]
+	switch {
+	case op == nil:
+		o.c.violated("write %d is applied at %s, nobody asked for it", n, id)
+		return
+	case again && outcome.First != was.id:
+		o.c.violated("write %d is taken at %s and at %s (it says that it was at %s)", n, was.id, id, outcome.First)
+	case again:
+		o.c.sometimes("write with a key taken once")
+		return
+	case outcome.First != (ident.EntryID{}):
+		o.c.violated("write %d at %s says that it was taken at %s, it was not", n, id, outcome.First)
 	}
-	o.ops[n] = placed{id, outcome}
-	if op := o.c.clients.ops[n]; op == nil || op.outcome == failed {
+	o.ops[n] = placed{id}
+	if op.known() == failed {
 		o.c.violated("write %d is applied at %s, its client was told that nothing happened", n, id)
 	}
 }

@@ -32,6 +32,7 @@ type Result struct {
 	Simulated time.Duration  // virtual time that passed
 	Seen      map[string]int // how often something worth reaching was reached
 	Faults    map[string]int // by kind
+	FaultList []string       // as they happened, with their numbers
 
 	// Err is nil, or the first violation with the newest events before it.
 	Err error
@@ -41,8 +42,8 @@ type Result struct {
 type Options struct {
 	// Skip leaves out the faults with these numbers, which are drawn as ever: for shrinking.
 	Skip map[int]bool
-	// Each is called with the hash after every event; nil: not.
-	Each func(event uint64, hash uint64)
+	// Each is called with the hash after every event; nil: nobody is.
+	Each func(hash uint64)
 }
 
 // plan is what a seed draws before it starts.
@@ -119,17 +120,19 @@ func drawPlan(rng *rand.Rand) plan {
 
 // cluster is one run.
 type cluster struct {
-	opts    Options
-	plan    plan
-	rng     *rand.Rand
-	now     time.Duration
-	planned uint64
-	agenda  agenda
-	trace   trace
-	seen    map[string]int
-	faults  map[string]int
-	faultNo int
-	err     error
+	number   uint64 // the seed
+	opts     Options
+	plan     plan
+	rng      *rand.Rand
+	now      time.Duration
+	planned  uint64
+	agenda   agenda
+	trace    trace
+	seen     map[string]int
+	faults   map[string]int
+	faultNo  int
+	happened []string
+	err      error
 
 	declared []membership.Declared
 	members  []*member // member i has id i+1
@@ -148,7 +151,7 @@ func Run(seed uint64, opts Options) Result {
 		c.now = e.at
 		e.do()
 		if opts.Each != nil {
-			opts.Each(c.trace.count, c.trace.hash)
+			opts.Each(c.trace.hash)
 		}
 	}
 	if c.err == nil {
@@ -162,7 +165,7 @@ func Run(seed uint64, opts Options) Result {
 	c.oracle.close()
 	r := Result{
 		Seed: seed, Members: c.plan.members, Hash: c.trace.hash, Events: c.trace.count,
-		Simulated: c.now, Seen: c.seen, Faults: c.faults,
+		Simulated: c.now, Seen: c.seen, Faults: c.faults, FaultList: c.happened,
 	}
 	if c.err != nil {
 		r.Err = fmt.Errorf("seed %d, at %s: %w\n%s\n%snewest events:\n%s",
@@ -173,7 +176,7 @@ func Run(seed uint64, opts Options) Result {
 
 func newCluster(seed uint64, opts Options) *cluster {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	c := &cluster{opts: opts, plan: drawPlan(rng), rng: rng, seen: map[string]int{}, faults: map[string]int{}}
+	c := &cluster{number: seed, opts: opts, plan: drawPlan(rng), rng: rng, seen: map[string]int{}, faults: map[string]int{}}
 	c.oracle = newOracle(c)
 	c.net = newNetwork(c)
 	for i := range c.plan.members {

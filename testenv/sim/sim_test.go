@@ -1,18 +1,32 @@
 package sim
 
 import (
+	"bufio"
+	"encoding/json"
 	"flag"
-	"maps"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"testing/cryptotest"
 	"time"
 )
 
 var (
-	seedFlag  = flag.Uint64("seed", 0, "play this one seed")
-	seedsFlag = flag.Uint64("seeds", 12, "play this many seeds")
-	firstFlag = flag.Uint64("first", 1, "the first of them")
+	seedFlag   = flag.Uint64("seed", 0, "play this one seed")
+	seedsFlag  = flag.Uint64("seeds", 10, "play this many seeds")
+	firstFlag  = flag.Uint64("first", 1, "the first of them")
+	repeatFlag = flag.Uint64("repeat", 3, "play this many seeds twice")
+	soakFlag   = flag.Duration("soak", 0, "play fresh seeds on every processor for this long, and hold the floors")
+	floorsFlag = flag.Bool("floors", true, "with -soak: fail below the floors")
+	partFlag   = flag.Duration("part", 0, "one processor's part of a soak")
+	reportFlag = flag.String("report", "", "write what was reached to this file")
 )
 
 // play runs a seed with raft's jitter drawn from it.
@@ -29,46 +43,199 @@ func TestSim_Seeds(t *testing.T) {
 	if *seedFlag != 0 {
 		first, n = *seedFlag, 1
 	}
-	seen := map[string]int{}
-	var simulated time.Duration
-	faults, began := 0, time.Now()
-	for seed := first; seed < first+n; seed++ {
+	sum := newTotals()
+	until := time.Now().Add(*partFlag)
+	for seed := first; *partFlag > 0 && time.Now().Before(until) || *partFlag == 0 && seed < first+n; seed++ {
 		r := play(t, seed, Options{})
 		if r.Err != nil {
-			t.Error(r.Err)
-			return
+			fail(t, r)
+			break
 		}
-		simulated += r.Simulated
-		for _, times := range r.Faults {
-			faults += times
+		sum.add(r)
+	}
+	t.Log(sum)
+	if *reportFlag != "" {
+		b, err := json.Marshal(sum)
+		if err == nil {
+			err = os.WriteFile(*reportFlag, b, 0o644)
 		}
-		for what, times := range r.Seen {
-			seen[what] += times
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
-	for _, what := range slices.Sorted(maps.Keys(seen)) {
-		t.Logf("%8d %s", seen[what], what)
-	}
-	t.Logf("%d seeds, %.0f simulated s in %s, %d faults", n, simulated.Seconds(), time.Since(began), faults)
 }
 
-// The same seed is the same run, event by event.
+// fail reports a seed: the commit, the violation with the events before it, and the fewest faults that
+// still bring one about.
+func fail(t *testing.T, r Result) {
+	t.Helper()
+	commit, _ := exec.CommandContext(t.Context(), "git", "rev-parse", "--short", "HEAD").Output()
+	t.Errorf("commit %s: %v", strings.TrimSpace(string(commit)), r.Err)
+	small := Shrink(r, func(o Options) Result { return play(t, r.Seed, o) }, time.Now().Add(20*time.Second))
+	t.Errorf("seed %d fails with %d of %d faults: %s\n%s", r.Seed, len(small.FaultList), len(r.FaultList),
+		firstLine(small.Err), strings.Join(small.FaultList, "\n"))
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// The seeds that failed once.
+func TestSim_Kept(t *testing.T) {
+	f, err := os.Open(filepath.Join("testdata", "seeds.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		number, _, _ := strings.Cut(lines.Text(), " ")
+		if number == "#" {
+			continue
+		}
+		seed, err := strconv.ParseUint(number, 10, 64)
+		if err != nil {
+			t.Fatalf("%q: %v", lines.Text(), err)
+		}
+		if r := play(t, seed, Options{}); r.Err != nil {
+			fail(t, r)
+		}
+	}
+}
+
+// The same seed is the same run, event by event, however many processors there are.
 func TestSim_Repeats(t *testing.T) {
+	procs := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(procs)
 	for seed := *firstFlag; seed < *firstFlag+*repeatFlag; seed++ {
 		var hashes []uint64
-		first := play(t, seed, Options{Each: func(_, hash uint64) { hashes = append(hashes, hash) }})
-		i := 0
-		var differ int
-		again := play(t, seed, Options{Each: func(_, hash uint64) {
-			if differ == 0 && (i >= len(hashes) || hashes[i] != hash) {
-				differ = i + 1
+		runtime.GOMAXPROCS(1)
+		first := play(t, seed, Options{Each: func(hash uint64) { hashes = append(hashes, hash) }})
+		event, differ := 0, 0
+		runtime.GOMAXPROCS(8)
+		again := play(t, seed, Options{Each: func(hash uint64) {
+			if differ == 0 && (event == len(hashes) || hashes[event] != hash) {
+				differ = event + 1
 			}
-			i++
+			event++
 		}})
-		if differ > 0 || first.Hash != again.Hash {
+		if differ > 0 || first.Hash != again.Hash || event != len(hashes) {
 			t.Errorf("seed %d: hash %016x, then %016x; the first event that differs is %d of %d", seed, first.Hash, again.Hash, differ, len(hashes))
 		}
 	}
 }
 
-var repeatFlag = flag.Uint64("repeat", 4, "play this many seeds twice")
+// floors are what a soak of five minutes on two processors must reach, or it proves less than it says.
+var floors = struct {
+	seeds                        int
+	hours, faultsPerMinute, pace float64 // faults a CPU minute; simulated seconds a CPU second
+}{300, 10, 1500, 100}
+
+// TestSim_Soak plays fresh seeds in a process for every processor, because raft's jitter is drawn from a
+// source that a process has once.
+func TestSim_Soak(t *testing.T) {
+	if *soakFlag == 0 {
+		t.Skip("without -soak")
+	}
+	sum := newTotals()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	first := uint64(time.Now().Unix()) << 20
+	for i := range runtime.NumCPU() {
+		wg.Go(func() {
+			report := filepath.Join(t.TempDir(), "report")
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestSim_Seeds$", "-test.timeout", (*soakFlag + 2*time.Minute).String(),
+				"-first", strconv.FormatUint(first+uint64(i)<<16, 10), "-part", soakFlag.String(), "-report", report)
+			cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+			out, err := cmd.CombinedOutput()
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			part := newTotals()
+			if b, err := os.ReadFile(report); err != nil {
+				t.Error(err)
+			} else if err := json.Unmarshal(b, part); err != nil {
+				t.Error(err)
+			}
+			sum.join(part)
+			sum.CPU += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		})
+	}
+	wg.Wait()
+	fmt.Println("simulator:", sum)
+	var missing []string
+	for _, m := range Markers() {
+		if sum.Seen[m] == 0 {
+			missing = append(missing, m)
+		}
+	}
+	fmt.Printf("simulator: %d of %d markers reached\n", len(Markers())-len(missing), len(Markers()))
+	if !*floorsFlag {
+		return
+	}
+	if len(missing) > 0 {
+		t.Errorf("never reached: %s", strings.Join(missing, ", "))
+	}
+	minutes := sum.CPU.Minutes()
+	if sum.Seeds < floors.seeds || sum.Simulated.Hours() < floors.hours || float64(sum.faults()) < floors.faultsPerMinute*minutes ||
+		sum.Simulated.Minutes() < floors.pace*minutes {
+		t.Errorf("%s, want %+v", sum, floors)
+	}
+}
+
+// totals is what many runs came to.
+type totals struct {
+	Seeds     int
+	Even      int // with an even number of members
+	Events    uint64
+	Simulated time.Duration
+	CPU       time.Duration
+	Faults    map[string]int
+	Seen      map[string]int
+}
+
+func newTotals() *totals { return &totals{Faults: map[string]int{}, Seen: map[string]int{}} }
+
+func (s *totals) add(r Result) {
+	one := totals{Seeds: 1, Events: r.Events, Simulated: r.Simulated, Faults: r.Faults, Seen: r.Seen}
+	if r.Members%2 == 0 {
+		one.Even = 1
+	}
+	s.join(&one)
+}
+
+func (s *totals) join(o *totals) {
+	s.Seeds += o.Seeds
+	s.Even += o.Even
+	s.Events += o.Events
+	s.Simulated += o.Simulated
+	for what, n := range o.Faults {
+		s.Faults[what] += n
+	}
+	for what, n := range o.Seen {
+		s.Seen[what] += n
+	}
+}
+
+func (s *totals) faults() (n int) {
+	for _, times := range s.Faults {
+		n += times
+	}
+	return n
+}
+
+// String is the closing line.
+func (s *totals) String() string {
+	line := fmt.Sprintf("%d seeds (%d of even size), %.1f simulated hours, %d events, %d faults", s.Seeds, s.Even, s.Simulated.Hours(), s.Events, s.faults())
+	if s.CPU > 0 {
+		line += fmt.Sprintf(", %.0f simulated seconds and %.0f faults a CPU minute", s.Simulated.Seconds()/s.CPU.Minutes(), float64(s.faults())/s.CPU.Minutes())
+	}
+	var kinds []string
+	for kind, n := range s.Faults {
+		kinds = append(kinds, fmt.Sprintf("%s %d", kind, n))
+	}
+	slices.Sort(kinds)
+	return line + ": " + strings.Join(kinds, ", ")
+}

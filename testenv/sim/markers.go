@@ -1,0 +1,33 @@
+package sim
+
+// Markers returns what a run of CI must reach, or it proves less than it says. Each is counted where it
+// is reached, by cluster.sometimes.
+func Markers() []string {
+	all := []string{
+		// Disks and processes.
+		"crash strict", "crash everything", "crash prefix", "crash subset", "crash torn", "crash garbage",
+		"crash names-first", "crash bytes-first",
+		"crash with frames on their way", "a frame survived that nobody waited for",
+		"power lost in the middle of a write", "power lost while starting", "power lost during birth",
+		"opened with state behind commit", "log suffix replaced",
+		"failed closed: log", "failed closed: votes", "failed closed: state",
+		"start failed by a fault of the disk", "quarantined for a fault of the disk",
+		"quarantined for damage: log_corrupt", "damaged member refuses to start", "lost disk waits",
+		"copied directory refused", "disk almost full", "majority damaged",
+		// The network.
+		"message dropped", "message doubled", "message late by minutes", "leader's port refuses",
+		// Consensus.
+		"leader elected", "write lost to another leader", "not leader",
+		// Clients.
+		"write acknowledged", "write of many records", "entry of many writes", "record refused in apply",
+		"outcome unknown", "unknown write is in", "unknown write is not in",
+		"write refused while closing", "write refused by a full disk", "given up before it was proposed",
+		"refused by a failed replica", "overloaded: writes",
+		"write tried again with its key", "write with a key taken once", "write acknowledged that was taken before",
+		"linearizable read", "labelled read", "read waited in vain", "history linearizable",
+	}
+	for _, k := range kinds {
+		all = append(all, "fault "+k.name)
+	}
+	return all
+}
