@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tidaldb/tidal/daemon/command"
 	"github.com/tidaldb/tidal/daemon/entity"
@@ -156,6 +157,9 @@ func (w *writer) signal(s command.Signal) (done, error) {
 	at := s.At
 	if at == 0 {
 		at = w.stamp.Millis()
+		if mutantLocalClock {
+			at = time.Now().UnixMilli()
+		}
 	}
 	r, err := w.row(c.ID, s.Item)
 	if err != nil {
@@ -189,6 +193,10 @@ func (w *writer) item(i command.Item) (done, error) {
 		return done{}, err
 	}
 	created, first := !r.row.Exists, w.id.Index
+	if mutantCreatedByStore {
+		_, found, _ := w.m.store.Get(entity.AppendItemKey(nil, c.ID, i.ID))
+		created = !found
+	}
 	if !created {
 		if first, err = w.created(r); err != nil {
 			return done{}, err

@@ -255,6 +255,8 @@ func (m *Machine) step(in Input) error {
 		err = m.appended(in.Appended)
 	case in.Applied != nil:
 		err = m.applied(in.Applied)
+	case in.Read != 0 && mutantReadAtOnce && m.role.State == raft.StateLeader:
+		m.answer(Answer{Token: in.Read, ID: ident.EntryID{Index: m.commit}})
 	case in.Read != 0:
 		m.reads.waiting = append(m.reads.waiting, in.Read)
 	case in.Transfer != 0:
@@ -432,7 +434,7 @@ func (m *Machine) replicated(index uint64) []ident.MemberID {
 	}
 	var ids []ident.MemberID
 	m.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) { // in order of id
-		if id != m.id && pr.Match >= index {
+		if id != m.id && (pr.Match >= index || mutantReplicatedSent && pr.Next > index) {
 			ids = append(ids, ident.MemberID(id))
 		}
 	})
@@ -493,6 +495,13 @@ func (m *Machine) collect(rd raft.Ready) error {
 				HardState: m.hs, Entries: msg.GetEntries(), responses: msg.GetResponses(), seq: m.frames,
 				sync: raft.MustSync(m.hs, was, len(msg.GetEntries())),
 			})
+			if mutantSpeakEarly {
+				for _, r := range msg.GetResponses() {
+					if r.GetTo() != m.id {
+						m.fx.Send = append(m.fx.Send, r)
+					}
+				}
+			}
 		case raft.LocalApplyThread:
 			m.fx.Apply = append(m.fx.Apply, &Apply{Entries: msg.GetEntries(), response: msg.GetResponses()[0]})
 		default:

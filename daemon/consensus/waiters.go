@@ -67,7 +67,7 @@ func (ws *waiters) applied(ents []*pb.Entry, replicated func() []ident.MemberID,
 		n++
 		switch {
 		case w.token == 0:
-		case w.id != entryID(ents[w.id.Index-first]):
+		case w.id != entryID(ents[w.id.Index-first]) && !mutantSettleByIndex:
 			answer(Answer{Token: w.token, ID: w.id, Err: ErrLost})
 		default:
 			if !known {

@@ -57,7 +57,7 @@ func decide(name string, f found) (verdict, error) {
 		return makeAnew, nil
 	case !f.hasMember:
 		return 0, corrupt(memberName, "it is missing, and what a member wrote later is there")
-	case !f.member.File.same(f.file):
+	case !f.member.File.same(f.file) && !mutantCopyAccepted:
 		return 0, &CopiedError{Path: f.path, Written: f.member.File, Found: f.file}
 	case f.member.Name != name:
 		return 0, &WrongNameError{Path: f.path, Name: f.member.Name, Asked: name}

@@ -160,7 +160,7 @@ func (b Birth) findGenesis() (_ BirthDecision, found bool) {
 		case !in:
 			d := refuse(BirthNotDeclared, "cluster %s, which %s belongs to, was born without a member named %s", g.ClusterID(), m.Name, b.Name)
 			stranger = cmp.Or(stranger, &d)
-		case self.Incarnation != b.Incarnation:
+		case self.Incarnation != b.Incarnation && !mutantLostDiskAdopts:
 			d := refuse(BirthLostDisk, "%s is member %d of cluster %s with incarnation %s, this data directory has %s",
 				b.Name, self.ID, g.ClusterID(), self.Incarnation, b.Incarnation)
 			lost = cmp.Or(lost, &d)

@@ -253,6 +253,13 @@ func (r *Replica) newRole(role consensus.Role) {
 		r.logger.Info("leader changed", slog.Any("group", r.opts.Group),
 			slog.Uint64("term", role.Term), slog.Any("leader", role.Leader))
 	}
+	if mutantDeposedRefuses && role.State != raft.StateLeader {
+		for token, b := range r.loop.pending {
+			delete(r.loop.pending, token)
+			r.loop.inflight--
+			b.settle(&NotLeaderError{Term: role.Term, Leader: role.Leader})
+		}
+	}
 	r.role.Store(&role)
 	if r.opts.Observe.OnRole != nil {
 		r.opts.Observe.OnRole(role)
@@ -366,6 +373,9 @@ func (r *Replica) answer(a consensus.Answer) {
 			return
 		}
 		for i, w := range b.writes {
+			if mutantOutcomesReversed {
+				i = len(outcomes) - 1 - i
+			}
 			w.settle(Result{ID: a.ID, Outcome: outcomes[i], Replicated: a.Replicated}, nil)
 		}
 	}

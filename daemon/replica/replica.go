@@ -206,6 +206,9 @@ func Open(opts Options) (*Replica, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open replica of group %s: %w", opts.Group, err)
 	}
+	if mutantVotesForgotten {
+		hs = opts.Recovered.HardState
+	}
 	var nonce [8]byte
 	if _, err := rand.Read(nonce[:]); err != nil {
 		return nil, fmt.Errorf("open replica of group %s: draw a nonce: %w", opts.Group, err)
@@ -324,6 +327,10 @@ func (r *Replica) end() {
 		}
 		for token, b := range r.loop.pending {
 			delete(r.loop.pending, token)
+			if mutantCloseRefuses {
+				b.settle(ErrClosed)
+				continue
+			}
 			b.settle(&UnknownOutcomeError{Cause: cause})
 		}
 		if r.loop.transfer != nil {

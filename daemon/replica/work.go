@@ -59,13 +59,13 @@ func (r *Replica) appendFrames(queued []*consensus.Append) (Stage, error) {
 		vote = datadir.Vote{Term: a.HardState.GetTerm(), Vote: a.HardState.GetVote()}
 		d.frames = append(d.frames, wal.Frame{HardState: a.HardState, Entries: a.Entries})
 	}
-	if vote != d.vote {
+	if vote != d.vote && !mutantVotesSkipped {
 		if err := r.opts.Votes.SetVote(r.opts.Group, vote); err != nil {
 			return StageVotes, fmt.Errorf("record vote for member %d in term %d: %w", vote.Vote, vote.Term, err)
 		}
 		d.vote = vote
 	}
-	if err := r.opts.Log.Append(d.frames, sync); err != nil {
+	if err := r.opts.Log.Append(d.frames, sync); err != nil && !mutantAppendErrorIgnored {
 		return StageLog, fmt.Errorf("append %d frames: %w", len(d.frames), err)
 	}
 	clear(d.frames)

@@ -101,7 +101,7 @@ func (f *fuse) change(do func() error) error {
 	err := f.error()
 	switch {
 	case err == nil:
-		if err = do(); err != nil {
+		if err = do(); err != nil && !mutantFuseSilent {
 			f.blow(err)
 		}
 	case f.armed.Load():

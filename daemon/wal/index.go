@@ -147,7 +147,9 @@ func (x *index) apply(f frame) {
 	if len(f.refs) == 0 {
 		return
 	}
-	x.truncateTail(f.refs[0].id.Index)
+	if !mutantSuffixKept || f.refs[0].id.Index > x.lastIndex() {
+		x.truncateTail(f.refs[0].id.Index)
+	}
 	s := x.tail()
 	for _, r := range f.refs {
 		if n := len(s.terms); n == 0 || s.terms[n-1].term != r.id.Term {

@@ -259,6 +259,8 @@ func (s *scanned) readFrames(seg *segment, visit func(FrameInfo) error) (sealed 
 		return false, fmt.Errorf("read log segment %s: %w", name, err)
 	case next > 0 && !mutantTruncateAnyBad:
 		return false, corrupt("bad frame, followed by a sound one at offset %d", next)
+	case mutantTornRefused && torn > 0:
+		return false, corrupt("%d bytes after the last frame", torn)
 	case sealed && torn > 0:
 		return false, corrupt("%d bytes follow the frame that seals the segment", torn)
 	}

@@ -195,6 +195,14 @@ func (o *Options) takeOver(s *scanned) error {
 		return err
 	}
 	tail := s.tail()
+	if mutantTailInPlace {
+		f, err := o.FS.OpenReadWrite(o.FS.PathJoin(o.Dir, tail.name()), vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return err
+		}
+		tail.file = f
+		return nil
+	}
 	if n := len(s.segments); n > 1 && tail.end == segmentHeaderBytes {
 		sealed := s.segments[n-2]
 		if err := copySegment(o.FS, o.Dir, sealed, sealed.end); err != nil {
