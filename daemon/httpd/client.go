@@ -45,6 +45,7 @@ type ClientOptions struct {
 type Client struct {
 	opts      ClientOptions
 	transport *http.Transport
+	streams   *http.Transport // for requests that last: they must not take the connections of those that do not
 }
 
 // NewClient makes a client. Close it.
@@ -65,6 +66,7 @@ func NewClient(opts ClientOptions) *Client {
 		MaxResponseHeaderBytes: maxHeaderBytes,
 		DisableCompression:     true,
 	}
+	c.streams = c.transport.Clone()
 	return c
 }
 
@@ -109,7 +111,10 @@ func (c *Client) scheme() string {
 }
 
 // Close drops the idle connections.
-func (c *Client) Close() { c.transport.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.transport.CloseIdleConnections()
+	c.streams.CloseIdleConnections()
+}
 
 // countedConn counts the bytes that were handed to it for sending, before they are sent.
 type countedConn struct {
@@ -174,19 +179,61 @@ func (c *Client) LocalStatus(ctx context.Context, addr string) (api.LocalStatus,
 // net/http takes it as leave to send a POST twice. A write carries its key inside.
 var forwarded = []string{"Authorization", "Content-Type"}
 
-// forward sends r with its body to the member of cluster at addr. It ends with the caller, whose connection
-// carries no deadline of its own, and at the latest after within, or RequestTimeout where that is 0.
-// Errors: *unreachedError, *lostError.
-func (c *Client) forward(cluster, addr string, r *http.Request, body []byte, within time.Duration) (*answer, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(within, c.opts.RequestTimeout))
-	defer cancel()
+// travelling returns the header of a request that is forwarded to a member of cluster.
+func travelling(cluster string, r *http.Request) http.Header {
 	header := http.Header{api.HeaderCluster: {cluster}} // at a stale address may live another one
 	for _, name := range forwarded {
 		if v := r.Header.Values(name); len(v) > 0 {
 			header[name] = v
 		}
 	}
-	return c.do(ctx, addr, r.Method, r.URL, header, body)
+	return header
+}
+
+// forward sends r with its body to the member of cluster at addr. It ends with the caller, whose connection
+// carries no deadline of its own, and at the latest after within, or RequestTimeout where that is 0.
+// Errors: *unreachedError, *lostError.
+func (c *Client) forward(cluster, addr string, r *http.Request, body []byte, within time.Duration) (*answer, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(within, c.opts.RequestTimeout))
+	defer cancel()
+	return c.do(ctx, addr, r.Method, r.URL, travelling(cluster, r), body)
+}
+
+// openStream sends the header of r to the member of cluster at addr, and body as it comes, and returns
+// the answer once its header is there, within RequestTimeout. The stream ends with ctx. An error is an
+// *unreachedError.
+func (c *Client) openStream(ctx context.Context, cluster, addr string, r *http.Request, body io.Reader) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(c.opts.RequestTimeout, func() { cancel(context.DeadlineExceeded) })
+	defer late.Stop()
+	req, err := c.request(ctx, addr, r.Method, r.URL, travelling(cluster, r), body)
+	if err != nil {
+		return nil, &unreachedError{Addr: addr, Err: err}
+	}
+	req.ContentLength = -1
+	resp, err := c.streams.RoundTrip(req)
+	if err != nil {
+		cancel(nil)
+		return nil, &unreachedError{Addr: addr, Err: err}
+	}
+	return resp, nil
+}
+
+// request makes a marked request.
+func (c *Client) request(ctx context.Context, addr, method string, at *url.URL, header http.Header, body io.Reader) (*http.Request, error) {
+	u := url.URL{Scheme: c.scheme(), Host: addr, Path: at.Path, RawPath: at.RawPath, RawQuery: at.RawQuery}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	if header != nil {
+		req.Header = header
+	}
+	req.Header.Set(api.HeaderInternal, "1")
+	if len(c.opts.PeerKey) > 0 {
+		req.Header.Set(api.HeaderPeerKey, string(c.opts.PeerKey))
+	}
+	return req, nil
 }
 
 // do sends one marked request. Errors: *unreachedError, *lostError.
@@ -199,17 +246,9 @@ func (c *Client) do(ctx context.Context, addr, method string, at *url.URL, heade
 		conn = info.Conn.(*countedConn)
 		before = conn.written.Load()
 	}})
-	u := url.URL{Scheme: c.scheme(), Host: addr, Path: at.Path, RawPath: at.RawPath, RawQuery: at.RawQuery}
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	req, err := c.request(ctx, addr, method, at, header, bytes.NewReader(body))
 	if err != nil {
 		return nil, &unreachedError{Addr: addr, Err: err}
-	}
-	if header != nil {
-		req.Header = header
-	}
-	req.Header.Set(api.HeaderInternal, "1")
-	if len(c.opts.PeerKey) > 0 {
-		req.Header.Set(api.HeaderPeerKey, string(c.opts.PeerKey))
 	}
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
@@ -220,6 +259,11 @@ func (c *Client) do(ctx context.Context, addr, method string, at *url.URL, heade
 		return nil, &lostError{Addr: addr, Err: err}
 	}
 	defer resp.Body.Close()
+	return readAnswer(resp, addr)
+}
+
+// readAnswer reads the answer of the member at addr. The error is a *lostError.
+func readAnswer(resp *http.Response, addr string) (*answer, error) {
 	whole, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
 	if err == nil && len(whole) > maxAnswerBytes {
 		err = fmt.Errorf("more than %d bytes", maxAnswerBytes)

@@ -20,7 +20,7 @@ import (
 // where its length is announced.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
-		return nil, bodyTooLarge(limit)
+		return nil, tooLarge("body", limit)
 	}
 	body := http.MaxBytesReader(w, r.Body, limit)
 	if n := r.ContentLength; n >= 0 {

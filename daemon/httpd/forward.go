@@ -138,12 +138,15 @@ var relayed = []string{
 }
 
 func relay(w http.ResponseWriter, a *answer) {
-	h := w.Header()
-	for _, name := range relayed {
-		if v := a.header[name]; len(v) > 0 {
-			h[name] = v
-		}
-	}
+	relayHeader(w.Header(), a.header)
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body) // an error means that the caller is gone
+}
+
+func relayHeader(to, from http.Header) {
+	for _, name := range relayed {
+		if v := from[name]; len(v) > 0 {
+			to[name] = v
+		}
+	}
 }

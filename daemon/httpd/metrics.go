@@ -26,6 +26,8 @@ type metrics struct {
 	panics   prometheus.Counter
 	open     prometheus.Gauge
 	turned   prometheus.Counter
+
+	lines, refusedLines prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, gathering func() float64) *metrics {
@@ -48,6 +50,14 @@ func newMetrics(reg prometheus.Registerer, gathering func() float64) *metrics {
 			Help:    "Writes handed over to the leader in one request.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 7), // 1 to 4,096
 		}),
+		lines: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidal_httpd_ingest_lines_total",
+			Help: "Lines of streams that were settled on this member.",
+		}),
+		refusedLines: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidal_httpd_ingest_refused_lines_total",
+			Help: "Lines of streams that were settled on this member and not taken.",
+		}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tidal_httpd_panics_total",
 			Help: "Handlers that panicked. Every one is a bug.",
@@ -66,7 +76,7 @@ func newMetrics(reg prometheus.Registerer, gathering func() float64) *metrics {
 			Name: "tidal_httpd_gathering_writes",
 			Help: "Writes that wait for the next request to the leader.",
 		}, gathering))
-		reg.MustRegister(m.seconds, m.requests, m.forwards, m.gathered, m.panics)
+		reg.MustRegister(m.seconds, m.requests, m.forwards, m.gathered, m.lines, m.refusedLines, m.panics)
 	}
 	return m
 }

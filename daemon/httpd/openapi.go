@@ -31,6 +31,16 @@ type anyItem struct {
 	_          struct{} `additionalProperties:"true"`
 }
 
+// anyLine is a line of a stream of records: a record, and its kind.
+type anyLine struct {
+	Kind string   `json:"kind" enum:"signal,item,embedding,hardneg"`
+	Key  string   `json:"key,omitempty" minLength:"1" maxLength:"256"`
+	_    struct{} `additionalProperties:"true"`
+}
+
+// oneOf is a body that has one of several shapes, values of their types.
+type oneOf []any
+
 // descriptions has one row for every route but those that members use among themselves; a test compares
 // them both ways.
 func descriptions() map[string]described {
@@ -44,6 +54,7 @@ func descriptions() map[string]described {
 		"POST /signals":             {"Count signals", api.Signal{}, true, written(http.StatusNoContent, nil), false},
 		"POST /embeddings":          {"Write embeddings", api.Embedding{}, true, written(http.StatusNoContent, nil), false},
 		"POST /hardnegs":            {"Hide items from a user, or show them again", api.HardNeg{}, true, written(http.StatusNoContent, nil), false},
+		"POST /ingest":              {"Write records, one a line, and be told as they are settled", anyLine{}, false, map[int]any{200: oneOf{api.Ack{}, api.StreamEnd{}}}, true},
 		"PUT /collections/{name}":   {"Declare a collection", api.Schema{}, false, map[int]any{200: api.Declared{}, 201: api.Declared{}, 202: api.Declared{}}, false},
 		"GET /collections/{name}":   {"Read the schema of a collection", nil, false, map[int]any{200: api.CollectionAnswer{}}, false},
 		"GET /feed":                 {"Read the best ranked items", nil, false, map[int]any{200: api.FeedAnswer{}}, false},
@@ -166,7 +177,11 @@ func operationOf(reg huma.Registry, rt route, d described, known map[string]obje
 		if d.array {
 			schema = object{"oneOf": []any{schema, object{"type": "array", "minItems": 1, "maxItems": api.MaxRecords, "items": schema}}}
 		}
-		op["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": schema}}}
+		media := "application/json"
+		if rt.maxBody == aStream {
+			media = api.NDJSONType
+		}
+		op["requestBody"] = object{"required": true, "content": object{media: object{"schema": schema}}}
 	}
 	if !rt.open {
 		op["security"] = []object{{}, {"key": []string{}}}
@@ -183,12 +198,24 @@ func operationOf(reg huma.Registry, rt route, d described, known map[string]obje
 			if d.lines {
 				media = api.NDJSONType
 			}
-			a["content"] = object{media: object{"schema": reg.Schema(reflect.TypeOf(value), true, "")}}
+			a["content"] = object{media: object{"schema": schemaOf(reg, value)}}
 		}
 		answers[strconv.Itoa(status)] = a
 	}
 	op["responses"] = answers
 	return op, nil
+}
+
+func schemaOf(reg huma.Registry, value any) any {
+	shapes, ok := value.(oneOf)
+	if !ok {
+		return reg.Schema(reflect.TypeOf(value), true, "")
+	}
+	var all []any
+	for _, shape := range shapes {
+		all = append(all, reg.Schema(reflect.TypeOf(shape), true, ""))
+	}
+	return object{"oneOf": all}
 }
 
 // operationID is a name for generated clients: "getItem" of GET /items/{id}.
@@ -203,8 +230,11 @@ func operationID(rt route) string {
 
 // schemaName gives the types of this package a name for readers.
 func schemaName(t reflect.Type, hint string) string {
-	if t == reflect.TypeFor[anyItem]() {
+	switch t {
+	case reflect.TypeFor[anyItem]():
 		return "Item"
+	case reflect.TypeFor[anyLine]():
+		return "Line"
 	}
 	return huma.DefaultSchemaNamer(t, hint)
 }

@@ -108,7 +108,7 @@ func problem(err error) *api.Problem {
 		return p
 	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return bodyTooLarge(e.Limit)
+		return tooLarge("body", e.Limit)
 	}
 	switch {
 	case errors.Is(err, replica.ErrLost):
@@ -136,8 +136,8 @@ func exceeds(p *api.Problem, measured, threshold float64, unit string) *api.Prob
 	return p
 }
 
-func bodyTooLarge(limit int64) *api.Problem {
-	p := api.NewProblem(api.CodeTooLarge, fmt.Sprintf("the body is larger than %d bytes", limit))
+func tooLarge(what string, limit int64) *api.Problem {
+	p := api.NewProblem(api.CodeTooLarge, fmt.Sprintf("the %s is larger than %d bytes", what, limit))
 	threshold := float64(limit)
 	p.Threshold, p.Unit = &threshold, "bytes"
 	return p

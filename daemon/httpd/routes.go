@@ -39,11 +39,14 @@ type route struct {
 	method, path string
 	class        class
 	params       []string // query parameters it knows; any other is refused
-	maxBody      int64    // bytes; 0: it has no body
+	maxBody      int64    // bytes; 0: it has no body; aStream: the handler reads it as it comes
 	open         bool     // asks for no key
 	answers      string   // for ROUTES.md
 	handle       handler
 }
+
+// aStream is the maxBody of a route whose body has no bound.
+const aStream = -1
 
 // readParams choose what state a read must reflect.
 var readParams = []string{"consistency", "min_index"}
@@ -60,6 +63,7 @@ func (s *Server) routes() []route {
 		{"POST", "/signals", handedOver, writeParams, api.MaxBodyBytes, false, "one signal: 204; an array: 200", s.records((*decoder).signal, noContent)},
 		{"POST", "/embeddings", handedOver, writeParams, api.MaxBodyBytes, false, "one embedding: 204; an array: 200", s.records((*decoder).embedding, noContent)},
 		{"POST", "/hardnegs", handedOver, writeParams, api.MaxBodyBytes, false, "one: 204; an array: 200", s.records((*decoder).hardNeg, noContent)},
+		{"POST", "/ingest", handedOver, writeParams, aStream, false, "200, a stream of acknowledgements", s.ingest},
 		{"PUT", "/collections/{name}", handedOver, writeParams, 64 << 10, false, "201 made, 200 the same or changed, 202 with ack=leader", s.putCollection},
 		{"GET", "/collections/{name}", here, readParams, 0, false, "200", s.getCollection},
 		{"GET", "/feed", here, append([]string{"user", "collection", "limit", "diversity"}, readParams...), 0, false, "200", s.getFeed},

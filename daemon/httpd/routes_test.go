@@ -18,6 +18,8 @@ func TestRoutes_DocumentIsCurrent(t *testing.T) {
 		body, key := "", "yes"
 		if rt.maxBody > 0 {
 			body = fmt.Sprint(rt.maxBody)
+		} else if rt.maxBody == aStream {
+			body = "a stream"
 		}
 		if rt.open {
 			key = "no"

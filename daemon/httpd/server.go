@@ -65,6 +65,8 @@ type Options struct {
 	LeaderWait time.Duration
 	// Heartbeat is how long a stream of events is silent at most. 0: 5 s.
 	Heartbeat time.Duration
+	// StreamIdle is how long a stream of records may be silent. 0: 2 min.
+	StreamIdle time.Duration
 	// Ack is what a write waits for that does not say: api.AckQuorum or api.AckLeader. Empty: quorum.
 	Ack string
 
@@ -87,6 +89,8 @@ type Server struct {
 
 	// end ends the context of every request with errStopping.
 	end context.CancelCauseFunc
+	// draining is done when Stop begins: a stream of records, which has no end of its own, ends then.
+	draining context.Context
 
 	mu struct {
 		sync.Mutex
@@ -108,6 +112,9 @@ func New(opts Options) (*Server, error) {
 	}
 	if opts.Heartbeat == 0 {
 		opts.Heartbeat = 5 * time.Second
+	}
+	if opts.StreamIdle == 0 {
+		opts.StreamIdle = 2 * time.Minute
 	}
 	if opts.Ack == "" {
 		opts.Ack = api.AckQuorum
@@ -132,6 +139,9 @@ func New(opts Options) (*Server, error) {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug), // about connections, not about us
 	}
+	var drain context.CancelFunc
+	s.draining, drain = context.WithCancel(base)
+	s.http.RegisterOnShutdown(drain)
 	return s, nil
 }
 

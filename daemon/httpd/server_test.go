@@ -29,7 +29,7 @@ import (
 
 // node is one member with its surface on a real port.
 type node struct {
-	t      *testing.T
+	t      testing.TB
 	member *opstest.Member
 	server *httpd.Server
 	addr   string
@@ -44,10 +44,11 @@ type options struct {
 	journal    *journal.Journal
 	heartbeat  time.Duration
 	ack        string
+	idle       time.Duration
 }
 
 // start runs the members called names; the first leads term 2.
-func start(t *testing.T, o options, names ...string) []*node {
+func start(t testing.TB, o options, names ...string) []*node {
 	t.Helper()
 	g := opstest.Genesis(names...)
 	listeners := make([]net.Listener, len(names))
@@ -68,7 +69,7 @@ func start(t *testing.T, o options, names ...string) []*node {
 	return nodes
 }
 
-func serve(t *testing.T, o options, m *opstest.Member, ln net.Listener) *node {
+func serve(t testing.TB, o options, m *opstest.Member, ln net.Listener) *node {
 	t.Helper()
 	client := httpd.NewClient(httpd.ClientOptions{PeerKey: o.peerKey})
 	verbs, err := ops.New(ops.Options{Member: m, Replica: m.Open, Asker: client, Journal: o.journal, QuorumTimeout: o.quorum, Now: func() time.Time { return opstest.Start }})
@@ -76,7 +77,7 @@ func serve(t *testing.T, o options, m *opstest.Member, ln net.Listener) *node {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	s, err := httpd.New(httpd.Options{Ops: verbs, Client: client, PeerKey: o.peerKey, Authorize: o.authorize, LeaderWait: o.leaderWait, Heartbeat: o.heartbeat, Ack: o.ack, Metrics: reg})
+	s, err := httpd.New(httpd.Options{Ops: verbs, Client: client, PeerKey: o.peerKey, Authorize: o.authorize, LeaderWait: o.leaderWait, Heartbeat: o.heartbeat, Ack: o.ack, StreamIdle: o.idle, Metrics: reg})
 	if err != nil {
 		t.Fatal(err)
 	}

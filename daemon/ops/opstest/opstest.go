@@ -53,6 +53,7 @@ type Member struct {
 		role    consensus.Role
 		heard   time.Time
 		write   func(context.Context) error // before a write is applied
+		begin   func() error                // before a write is begun
 		machine *apply.Machine
 		have    []ident.MemberID
 		adjust  func(*replica.Status)
@@ -132,6 +133,13 @@ func (m *Member) BeforeWrite(f func(context.Context) error) {
 	m.mu.write = f
 }
 
+// BeforeBegin is called when a write is begun; its error is the write's.
+func (m *Member) BeforeBegin(f func() error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.begin = f
+}
+
 // MaxKeys bounds the idempotency keys that are kept.
 func (m *Member) MaxKeys(n int) {
 	m.mu.Lock()
@@ -200,10 +208,15 @@ type Replica struct{ m *Member }
 // consensus.AckLeader it says no more than a replica would.
 func (r Replica) Begin(data []byte, ack consensus.Ack) (func(context.Context) (replica.Result, error), error) {
 	r.m.mu.Lock()
-	before, role := r.m.mu.write, r.m.mu.role
+	before, begin, role := r.m.mu.write, r.m.mu.begin, r.m.mu.role
 	r.m.mu.Unlock()
 	if role.State != raft.StateLeader {
 		return nil, &replica.NotLeaderError{Term: role.Term, Leader: role.Leader}
+	}
+	if begin != nil {
+		if err := begin(); err != nil {
+			return nil, err
+		}
 	}
 	if before == nil {
 		res, err := r.apply(data, role.Term, ack)
