@@ -23,6 +23,15 @@ func (m *Member) Drive(net Network) error {
 // serves if the cluster is made or found. It reports whether it serves. An error is for Options.OnFatal.
 func (m *Member) Seek() (serves bool, err error) { return m.seekCluster(context.Background()) }
 
+// Keep is a round of what a started member's keepers do again and again: they drop what nobody needs of
+// the logs, and make an attempt at a reseed that is latched. It may close replicas and open others.
+func (m *Member) Keep() {
+	for _, k := range m.keepers() {
+		k.keepLog()
+		k.tryReseed(context.Background())
+	}
+}
+
 // MeasureDisk is what a started member does again and again: it finds out how much room there is.
 func (m *Member) MeasureDisk() { m.measureDisk() }
 

@@ -20,9 +20,9 @@ const (
 	// keepEvery is how often a keeper looks after its log, and how long it waits before it tries a
 	// reseed again that did not succeed.
 	keepEvery = time.Second
-	// reprobe is how long a leader waits for a peer that was told to fetch an artifact and does not,
-	// before raft tries it again: the message may have been lost.
-	reprobe = 10 * time.Second
+	// reprobe is how many rounds of its keeper a leader waits for a peer that was told to fetch an artifact
+	// and does not, before raft tries it again: the message may have been lost.
+	reprobe = 10
 )
 
 // Retention is how much of the log is kept for those who are behind, and how artifacts are served to
@@ -66,14 +66,14 @@ type keeper struct {
 		asked   bool            // the leader sent a snapshot message that was not looked at yet
 		latched *datadir.Reseed // nil: no reseed is
 		fetcher *snapshot.Fetcher
-		since   time.Time                    // when fetcher began
-		wanting map[ident.MemberID]time.Time // peers that raft wants an artifact for, since when
+		since   time.Time              // when fetcher began
+		wanting map[ident.MemberID]int // peers that raft wants an artifact for: rounds that passed since
 	}
 }
 
 func (m *Member) newKeeper(gid ident.GroupID) *keeper {
 	k := &keeper{m: m, group: gid, files: m.opts.Dir.Group(gid), wake: make(chan struct{}, 1)}
-	k.mu.wanting = map[ident.MemberID]time.Time{}
+	k.mu.wanting = map[ident.MemberID]int{}
 	return k
 }
 
@@ -89,9 +89,13 @@ func (k *keeper) run(ctx context.Context) {
 			k.keepLog()
 		case <-k.wake:
 		}
-		if err := k.reseed(ctx); err != nil && ctx.Err() == nil {
-			k.complain(err)
-		}
+		k.tryReseed(ctx)
+	}
+}
+
+func (k *keeper) tryReseed(ctx context.Context) {
+	if err := k.reseed(ctx); err != nil && ctx.Err() == nil {
+		k.complain(err)
 	}
 }
 
@@ -116,11 +120,10 @@ func (k *keeper) ask(consensus.Reseed) {
 
 // want takes note of peers that raft sends nothing to before they have installed an artifact.
 func (k *keeper) want(peers []ident.MemberID) {
-	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range peers {
-		k.mu.wanting[p] = now
+		k.mu.wanting[p] = 0
 	}
 }
 
@@ -212,18 +215,13 @@ func (k *keeper) keepLog() {
 
 // reprobe has raft try peers again that it waits for in vain.
 func (k *keeper) reprobe(g *group, peers []consensus.Progress) {
-	now := time.Now()
 	var again []ident.MemberID
 	k.mu.Lock()
 	for _, p := range peers {
 		if p.State != tracker.StateSnapshot || !p.Active || g.stager.Serves(p.ID) {
 			continue
 		}
-		since, ok := k.mu.wanting[p.ID]
-		switch {
-		case !ok:
-			k.mu.wanting[p.ID] = now
-		case now.Sub(since) >= reprobe:
+		if k.mu.wanting[p.ID]++; k.mu.wanting[p.ID] > reprobe {
 			again = append(again, p.ID)
 		}
 	}

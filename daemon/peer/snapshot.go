@@ -111,10 +111,18 @@ func (n *Network) FetchSnapshot(ctx context.Context, addr string, r SnapshotRequ
 
 // SnapshotStream is an artifact on its way. It belongs to one goroutine.
 type SnapshotStream struct {
+	next func() (SnapshotChunk, error) // nil: from the connection
+
 	ctx    context.Context
 	conn   *conn
 	cancel context.CancelFunc
 	stream grpc.ServerStreamingClient[peerpb.SnapshotFrame]
+}
+
+// NewSnapshotStream returns a stream whose chunks come from next, which returns io.EOF after the last.
+// For the simulator, which has no connections.
+func NewSnapshotStream(next func() (SnapshotChunk, error)) *SnapshotStream {
+	return &SnapshotStream{next: next}
 }
 
 func (s *SnapshotStream) open(ctx context.Context, r SnapshotRequest) (SnapshotHeader, error) {
@@ -136,6 +144,9 @@ func (s *SnapshotStream) open(ctx context.Context, r SnapshotRequest) (SnapshotH
 
 // Next returns the next chunk, or io.EOF after the last one.
 func (s *SnapshotStream) Next() (SnapshotChunk, error) {
+	if s.next != nil {
+		return s.next()
+	}
 	f, err := s.receive()
 	if err != nil {
 		return SnapshotChunk{}, err
@@ -164,6 +175,9 @@ func (s *SnapshotStream) broken(detail string) error {
 
 // Close ends the stream and its connection.
 func (s *SnapshotStream) Close() {
+	if s.conn == nil {
+		return
+	}
 	s.cancel()
 	s.conn.Close()
 }

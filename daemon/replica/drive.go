@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/ident"
 )
 
 // Driver runs a replica on its caller's thread, in place of Start: whoever holds it decides when each
@@ -123,6 +124,26 @@ func (d *Driver) Read() (*Call, error) {
 		poke(d.r.wake)
 	}
 	return &Call{r: d.r, round: rd}, nil
+}
+
+// Barrier begins what Replica.Barrier does. What it returns is asked until it is done, once.
+func (d *Driver) Barrier(term uint64) (answer func() (id ident.EntryID, done bool, err error), err error) {
+	led, err := d.r.leadsFrom(term)
+	if err != nil {
+		return nil, err
+	}
+	read, err := d.Read()
+	if err != nil {
+		return nil, err
+	}
+	return func() (ident.EntryID, bool, error) {
+		_, done, err := read.Done()
+		if !done || err != nil {
+			return ident.EntryID{}, done, err
+		}
+		id, err := barrier(d.r.loop.machine.Status(), led)
+		return id, true, err
+	}, nil
 }
 
 // Done reports whether the answer is there, and returns it, once: of a write as Replica.Write does; of

@@ -21,10 +21,9 @@ type ask chan consensus.Status
 // counts is in the log of a leader that has committed in its term, up to there. Where this replica is
 // no such leader it is a *NotLeaderError, whoever leads.
 func (r *Replica) Barrier(ctx context.Context, term uint64) (ident.EntryID, error) {
-	before := r.Status()
-	refused := &NotLeaderError{Term: before.Term, Leader: before.Leader}
-	if before.State != raft.StateLeader || before.Term < term {
-		return ident.EntryID{}, refused
+	led, err := r.leadsFrom(term)
+	if err != nil {
+		return ident.EntryID{}, err
 	}
 	if _, err := r.ReadIndex(ctx); err != nil { // answered once an entry of the term is committed
 		return ident.EntryID{}, err
@@ -38,11 +37,26 @@ func (r *Replica) Barrier(ctx context.Context, term uint64) (ident.EntryID, erro
 		if !ok {
 			return ident.EntryID{}, r.cause()
 		}
-		if s.State != raft.StateLeader || s.Term != before.Term {
-			return ident.EntryID{}, refused
-		}
-		return ident.EntryID{Term: s.Term, Index: s.Last}, nil
+		return barrier(s, led)
 	case <-ctx.Done():
 		return ident.EntryID{}, context.Cause(ctx)
 	}
+}
+
+// leadsFrom returns the term that this replica leads, if that is term or a later one.
+func (r *Replica) leadsFrom(term uint64) (uint64, error) {
+	s := r.Status()
+	if s.State != raft.StateLeader || s.Term < term {
+		return 0, &NotLeaderError{Term: s.Term, Leader: s.Leader}
+	}
+	return s.Term, nil
+}
+
+// barrier is the barrier that a replica in this state can give, which led term and had committed in it
+// a moment ago.
+func barrier(s consensus.Status, term uint64) (ident.EntryID, error) {
+	if s.State != raft.StateLeader || s.Term != term {
+		return ident.EntryID{}, &NotLeaderError{Term: s.Term, Leader: s.Leader}
+	}
+	return ident.EntryID{Term: s.Term, Index: s.Last}, nil
 }
