@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tidaldb/tidal/daemon"
+	"github.com/tidaldb/tidal/daemon/auth"
 	"github.com/tidaldb/tidal/daemon/config"
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/durable"
@@ -63,14 +64,16 @@ func serve(ctx context.Context, flags config.Flags) error {
 	return errors.Join(err, d.Stop(stopCtx))
 }
 
-// withCode tells refusals of what is on the disk, which an operator must settle, from other failures.
+// withCode tells refusals of what is on the disk and of files with secrets, which an operator must settle,
+// from other failures.
 func withCode(err error) error {
 	_, named := errors.AsType[*datadir.WrongNameError](err)
 	_, copied := errors.AsType[*datadir.CopiedError](err)
 	_, corrupt := errors.AsType[*durable.CorruptError](err)
 	_, newer := errors.AsType[*durable.VersionError](err)
 	_, lost := errors.AsType[*datadir.LostGroupError](err)
-	if named || copied || corrupt || newer || lost {
+	_, secret := errors.AsType[*auth.FileError](err)
+	if named || copied || corrupt || newer || lost || secret {
 		return &exitError{exitConfig, err}
 	}
 	return err

@@ -26,7 +26,7 @@ func failOver(t *testing.T, runs int) {
 	c.item("i")
 	var took []time.Duration
 	for range runs {
-		c.healthy()
+		healthy(c)
 		leader := c.Leader()
 		asked := c.besides(leader)
 		pid := c.pid(leader)
@@ -47,12 +47,9 @@ func TestCluster_PausedLeaderTakesTheTimeout(t *testing.T) {
 	c := Start(t, Binary(t), Options{})
 	c.item("i")
 	leader := c.Leader()
-	asked, pid := c.besides(leader), c.pid(leader)
+	asked := c.besides(leader)
 	start := time.Now()
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	resume := func() { _ = syscall.Kill(pid, syscall.SIGCONT) }
+	resume := c.Pause(leader)
 	defer resume()
 	c.Until("another leader", func() error {
 		var st api.Members
@@ -71,7 +68,7 @@ func TestCluster_PausedLeaderTakesTheTimeout(t *testing.T) {
 		t.Errorf("after %s already: nobody waited for the timeout", took)
 	}
 	resume()
-	c.healthy()
+	healthy(c)
 }
 
 // SIGTERM is no election: the leader hands over before it stops, and writes go on wherever they arrive.
@@ -118,19 +115,4 @@ func (c *Cluster) view(m api.DevMember) {
 // besides returns a member other than the one named.
 func (c *Cluster) besides(name string) api.DevMember {
 	return c.Members[slices.IndexFunc(c.Members, func(m api.DevMember) bool { return m.Name != name })]
-}
-
-// healthy waits until nothing is wrong.
-func (c *Cluster) healthy() {
-	c.t.Helper()
-	c.Until("health", func() error {
-		var st api.Status
-		if err := c.Get(c.Members[0], "/cluster/status", &st); err != nil {
-			return err
-		}
-		if st.Health.Level != api.HealthOK {
-			return &api.Problem{Detail: st.Health.Level}
-		}
-		return nil
-	})
 }

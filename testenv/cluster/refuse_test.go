@@ -3,7 +3,9 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -15,6 +17,15 @@ func TestServe_RefusesMistakes(t *testing.T) {
 	c := Start(t, binary, Options{Nodes: 1})
 	m := c.Members[0]
 	config := c.Dir + "/tidal.yaml"
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(c.Dir, name)
+		if err := os.WriteFile(path, []byte("members: [{name: a, http_addr: \"127.0.0.1:1\", grpc_addr: \"127.0.0.1:2\"}]\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	noKeys, halfTLS := write("nokeys.yaml", "auth: {key_file: none.keys}\n"), write("halftls.yaml", "tls: {cert_file: c.pem}\n")
 	for _, tc := range []struct {
 		name string
 		args []string
@@ -24,6 +35,8 @@ func TestServe_RefusesMistakes(t *testing.T) {
 		{"a second process", []string{"serve", "--config", config, "--name", m.Name, "--data-dir", m.Dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, 1, fmt.Sprint(c.pid(m.Name))},
 		{"a port that is taken", []string{"serve", "--config", config, "--name", m.Name, "--data-dir", t.TempDir()}, 1, "address already in use"},
 		{"a name nobody has", []string{"serve", "--config", config, "--name", "us-eats"}, 78, "us-east"},
+		{"keys that are not there", []string{"serve", "--config", noKeys, "--data-dir", t.TempDir()}, 78, "none.keys"},
+		{"half a certificate", []string{"serve", "--config", halfTLS, "--data-dir", t.TempDir()}, 78, "tls.key_file"},
 		{"a file that is not there", []string{"serve", "--config", c.Dir + "/no.yaml"}, 78, "no.yaml"},
 		{"a flag that is none", []string{"serve", "--confg", config}, 64, "confg"},
 		{"a command that is none", []string{"sreve"}, 64, "sreve"},
