@@ -19,7 +19,7 @@ func (s *Server) checkHost(r *http.Request) error {
 	if s.opts.Hosts == nil {
 		return nil
 	}
-	if host := hostOf(r.Host); !isLoopback(host) && !slices.ContainsFunc(s.opts.Hosts(), func(h string) bool { return strings.EqualFold(h, host) }) {
+	if host := hostOf(r.Host); !isLoopback(host) && !isPrivateName(host) && !slices.ContainsFunc(s.opts.Hosts(), func(h string) bool { return strings.EqualFold(h, host) }) {
 		return api.NewProblem(api.CodeForeignHost, fmt.Sprintf("without an API key this member answers as localhost and under the addresses of the cluster, not as %s", quoted(r.Host)))
 	}
 	if err := s.origin.Check(r); err != nil {
@@ -39,6 +39,13 @@ func hostOf(hostport string) string {
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.IsLoopback() || strings.EqualFold(strings.TrimSuffix(host, "."), "localhost")
+}
+
+// isPrivateName reports whether host is a name without a dot, as composed containers and the search list
+// of a resolver have them. Public DNS has none, so no page of the internet can be served under one.
+func isPrivateName(host string) bool {
+	letter := func(c rune) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
+	return strings.ContainsFunc(host, letter) && !strings.ContainsAny(host, ".:")
 }
 
 // limit bounds the connections that ln accepts. One too many is closed at once: a client learns of it
