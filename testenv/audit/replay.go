@@ -104,7 +104,8 @@ func (r *replay) to(index uint64) error {
 	return nil
 }
 
-// note counts the signals of one entry that were not refused.
+// note counts the signals of one entry that were taken: neither refused, nor taken before under the same
+// key.
 func (r *replay) note(e *pb.Entry, outcomes []command.Outcome) error {
 	if e.GetType() != pb.EntryNormal {
 		return nil
@@ -117,6 +118,9 @@ func (r *replay) note(e *pb.Entry, outcomes []command.Outcome) error {
 		records, ok := entry.Writes.Next()
 		if !ok {
 			return nil
+		}
+		if outcomes[n].Denied != nil || outcomes[n].First != (ident.EntryID{}) {
+			continue
 		}
 		for i := 0; records.Next(); i++ {
 			refused := slices.ContainsFunc(outcomes[n].Refused, func(f command.Refusal) bool { return f.Record == i })
