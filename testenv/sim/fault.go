@@ -364,7 +364,7 @@ func (c *cluster) rotLog(m *member, _ time.Duration) bool {
 		return false
 	}
 	var frames []wal.FrameInfo
-	dir := dataDir + "/groups/0/log-000001"
+	dir := fmt.Sprintf("%s/groups/0/log-%06d", dataDir, m.gen.Log)
 	if _, err := wal.Scan(m.disk.Kill(), dir, 0, func(f wal.FrameInfo) error {
 		frames = append(frames, f)
 		return nil
@@ -393,7 +393,7 @@ func (c *cluster) rotElsewhere(m *member, _ time.Duration) bool {
 	if err != nil || info.Size() == 0 {
 		return false
 	}
-	m.damaged = true
+	m.damaged, m.beyond = true, !strings.Contains(f, fmt.Sprintf("/state-%06d/", m.gen.State))
 	return m.disk.Flip(f, c.rng.Int64N(info.Size()), uint(c.rng.IntN(8))) == nil
 }
 
@@ -402,9 +402,9 @@ func (c *cluster) wipe(m *member, span time.Duration) bool {
 	if !c.mayDamage(m) {
 		return false
 	}
-	m.damaged, m.wiped = true, true
+	m.damaged, m.wiped, m.beyond = true, true, true
 	m.end(simfs.New())
-	m.known = known{}
+	m.known, m.gen = known{}, datadir.Generation{}
 	m.restartIn(span)
 	return true
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -19,7 +18,12 @@ import (
 	"github.com/tidaldb/tidal/testenv/simfs"
 )
 
-const dataDir = "/data"
+const (
+	dataDir = "/data"
+
+	// keepEvery is the pace of a keeper.
+	keepEvery = time.Second
+)
 
 // epoch is the wall time of every clock at the beginning, but for its own error.
 var epoch = time.UnixMilli(1_760_000_000_000)
@@ -35,6 +39,9 @@ type member struct {
 	// damaged: its copies are not all good any more, and what it has lost cannot come back by itself.
 	damaged bool
 	wiped   bool
+	// beyond: what is damaged is not in a generation of log and state, which an artifact replaces.
+	beyond bool
+	gen    datadir.Generation // that was opened last
 	// trouble is why a start may fail, or the replica may fail closed; nil: it must not.
 	trouble error
 
@@ -57,6 +64,7 @@ type member struct {
 	slowDisk  float64 // latencies are multiplied by this
 	hangUntil time.Duration
 
+	barrier pendingBarrier
 	greeted map[uint64]uint64 // life of each peer that was heard in this life
 
 	known known
@@ -136,7 +144,7 @@ func (m *member) start() error {
 		Declared: m.c.declared, Topology: [32]byte{1},
 		Tick: p.tick, HeartbeatTicks: p.heartbeat, ElectionTicks: electionTicks,
 		SegmentBytes: p.segment, FirstSegmentBytes: p.firstSegment,
-		Foreground: true, Limits: p.limits, Now: m.wall,
+		Foreground: true, Limits: p.limits, Retention: p.retention, Now: m.wall,
 	})
 	m.process = process
 	return process.Drive(port{m})
@@ -209,13 +217,15 @@ func (m *member) serve() {
 	c := m.c
 	m.checkIdentity()
 	r, err := m.process.Replica(0)
-	if err != nil {
-		m.quarantined(err)
-		return
-	}
 	if m.dark() {
 		return
 	}
+	m.after(c.around(keepEvery), m.keep)
+	if err != nil {
+		m.closed(err)
+		return
+	}
+	m.noteGeneration()
 	m.replica, m.driver = r, r.Drive()
 	m.greeted = map[uint64]uint64{}
 	s := r.Status()
@@ -230,24 +240,87 @@ func (m *member) serve() {
 	m.look()
 }
 
-// quarantined: the replica did not open.
-func (m *member) quarantined(err error) {
+// closed: the process has no open replica. Its keeper may bring one back.
+func (m *member) closed(err error) {
 	c := m.c
-	switch q, ok := errors.AsType[*daemon.QuarantinedError](err); {
-	case m.disk.Off():
-		c.sometimes("power lost while opening the group")
-		m.powerLost(c.drawCrash())
-	case !ok:
-		c.violated("member %d has no replica: %w", m.id, err)
-	case m.damaged:
-		c.note(m.id, "quarantined")
+	c.note(m.id, "closed")
+	q, ok := errors.AsType[*daemon.QuarantinedError](err)
+	switch {
+	case ok && m.damaged:
 		c.sometimes("quarantined for damage: " + string(q.Quarantine.Cause))
-	case m.trouble != nil:
-		c.note(m.id, "quarantined")
+	case ok && m.trouble != nil:
 		c.sometimes("quarantined for a fault of the disk")
-		m.restartAfterFailure()
+		if len(c.members) == 1 || c.chance(0.3) { // somebody restarts it
+			m.restartAfterFailure()
+		}
+	case errors.Is(err, daemon.ErrInstalling):
+		c.sometimes("closed for an install")
 	default:
-		c.violated("member %d is quarantined: %w", m.id, err)
+		c.violated("member %d has no replica: %w", m.id, err)
+	}
+}
+
+// noteGeneration takes note of what was opened. A new generation came by an artifact.
+func (m *member) noteGeneration() {
+	gen, ok, err := m.dir.Group(0).Current()
+	if err != nil || !ok {
+		m.c.violated("member %d serves without a generation: %w", m.id, err)
+		return
+	}
+	was := m.gen
+	if m.gen = gen; was == gen || was == (datadir.Generation{}) {
+		return
+	}
+	m.c.note(m.id, "installed", gen.Log, gen.State)
+	m.c.sometimes("artifact installed")
+	if gen.Log == was.Log {
+		m.c.sometimes("artifact installed beside a sound log")
+		return
+	}
+	m.known.last, m.known.inFlight = ident.EntryID{}, nil // the barrier answers for it
+	if m.damaged && !m.beyond && gen.State != was.State {
+		m.damaged = false
+		m.c.sometimes("damaged member healed")
+	}
+}
+
+// keep is a round of the process's keepers, and what the transport does beside messages.
+func (m *member) keep() {
+	m.after(m.c.around(keepEvery), m.keep)
+	m.process.Keep()
+	if m.dark() {
+		return
+	}
+	r, err := m.process.Replica(0)
+	if err != nil {
+		r = nil
+	}
+	if r == m.replica {
+		m.tellPins()
+		m.look()
+		return
+	}
+	if m.replica != nil {
+		m.driver.Tick() // answers everybody
+		m.c.clients.answers(m)
+	}
+	m.life++ // what was under way is void
+	m.c.clients.vanished(m)
+	m.driver, m.replica, m.failed, m.turning, m.role = nil, nil, nil, false, consensus.Role{}
+	m.c.note(m.id, "replaced", m.life)
+	m.serve()
+}
+
+// tellPins has the others keep their logs for whom this member keeps its own.
+func (m *member) tellPins() {
+	if !m.serving() || m.role.State != raft.StateLeader {
+		return
+	}
+	pins := m.process.Pins()
+	for _, o := range m.c.members {
+		if o != m && o.serving() && m.c.net.open(m.id, o.id) {
+			o.process.Pinned(ident.MemberID(m.id), pins)
+		}
 	}
 }
 
@@ -453,7 +526,7 @@ func (m *member) driverFailed(err error) {
 	c.sometimes("failed closed: " + stage)
 	m.driver.Tick() // answers everybody
 	c.clients.answers(m)
-	if !m.damaged || c.chance(0.5) {
+	if len(c.members) == 1 || c.chance(0.5) { // else it is left to its keeper
 		m.restartAfterFailure()
 	}
 }
@@ -474,6 +547,7 @@ func (m *member) end(next *simfs.FS) {
 	m.life++
 	old := m.disk
 	m.disk = next
+	m.barrier = pendingBarrier{}
 	m.c.note(m.id, "end", m.life)
 	m.c.clients.vanished(m)
 	old.Forget()
@@ -631,29 +705,6 @@ func (m *member) mayLeave(msg *pb.Message) {
 				m.id, msg.GetIndex(), msg.GetTerm(), k.last, k.term)
 		}
 	}
-}
-
-// port is what a process sees of the network.
-type port struct{ m *member }
-
-func (p port) Send(_ ident.GroupID, msgs []*pb.Message) {
-	for _, msg := range msgs {
-		p.m.mayLeave(msg)
-		p.m.c.net.send(p.m, msg)
-	}
-}
-
-func (p port) SetPeers([]peer.Peer) {}
-
-// Probe is answered at once or not at all. It is called from several goroutines while the thread of the
-// simulator waits for them, so it only looks.
-func (p port) Probe(_ context.Context, addr string, req peer.ProbeRequest) (peer.ProbeReply, error) {
-	for _, o := range p.m.c.members {
-		if o.addr == addr && o.up() && o.c.now >= o.pausedUntil && p.m.c.net.open(p.m.id, o.id) && p.m.c.net.open(o.id, p.m.id) {
-			return o.process.Probe(req), nil
-		}
-	}
-	return peer.ProbeReply{}, fmt.Errorf("%s does not answer", addr)
 }
 
 func entryID(e *pb.Entry) ident.EntryID {

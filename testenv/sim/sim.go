@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/raft/v3"
 
 	"github.com/tidaldb/tidal/daemon/consensus"
+	daemon "github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/replica"
 )
@@ -52,6 +53,7 @@ type plan struct {
 	tick         time.Duration
 	heartbeat    int // ticks
 	limits       replica.Limits
+	retention    daemon.Retention
 	segment      int64 // bytes
 	firstSegment int64
 	network      conditions
@@ -89,8 +91,10 @@ func drawPlan(rng *rand.Rand) plan {
 			ApplyBytes:       1 << (9 + rng.IntN(8)),
 		},
 	}
+	log := int64(1) << (10 + rng.IntN(6))
+	p.retention = daemon.Retention{LogBytes: log, PinBytes: log << rng.IntN(4), PinAge: 20 * e, ArtifactTTL: 10 * e, MaxTransfers: 1 + rng.IntN(2)}
 	p.firstSegment = 1 << (12 + rng.IntN(3))
-	p.segment = p.firstSegment << rng.IntN(4)
+	p.segment = p.firstSegment << rng.IntN(3)
 	p.network = conditions{
 		drop:     float64(rng.IntN(4)) / 100,
 		double:   float64(rng.IntN(4)) / 100,
@@ -99,7 +103,7 @@ func drawPlan(rng *rand.Rand) plan {
 	p.syncMax = e/100 + time.Duration(rng.Int64N(int64(e/10)))
 	p.applyMax = e/500 + time.Duration(rng.Int64N(int64(e/50)))
 	p.flushEvery = e * time.Duration(1+rng.IntN(10))
-	p.opEvery = e/10 + time.Duration(rng.Int64N(int64(e/2)))
+	p.opEvery = e/20 + time.Duration(rng.Int64N(int64(e/3)))
 	p.faultEvery = e/2 + time.Duration(rng.Int64N(int64(3*e)))
 	p.phase = 70*e + time.Duration(rng.Int64N(int64(80*e)))
 	p.items = 1 + rng.IntN(20)
