@@ -357,7 +357,7 @@ func (c *cluster) mayDamage(m *member) bool {
 	return n < c.plan.mayDamage
 }
 
-// rotLog flips a bit in a sound frame of the log. The last frame is left alone: rot in it cannot be
+// rotLog flips a bit in a durable frame of the log. The last frame is left alone: rot in it cannot be
 // told from a write that a crash cut short, unless somebody else remembers the frame.
 func (c *cluster) rotLog(m *member, _ time.Duration) bool {
 	if !c.mayDamage(m) {
@@ -365,7 +365,7 @@ func (c *cluster) rotLog(m *member, _ time.Duration) bool {
 	}
 	var frames []wal.FrameInfo
 	dir := fmt.Sprintf("%s/groups/0/log-%06d", dataDir, m.gen.Log)
-	if _, err := wal.Scan(m.disk.Kill(), dir, 0, func(f wal.FrameInfo) error {
+	if _, err := wal.Scan(m.disk.Crash(simfs.Strict, 0), dir, 0, func(f wal.FrameInfo) error {
 		frames = append(frames, f)
 		return nil
 	}); err != nil || len(frames) < 2 {

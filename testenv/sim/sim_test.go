@@ -69,7 +69,10 @@ func TestSim_Seeds(t *testing.T) {
 // still bring one about.
 func fail(t *testing.T, r Result) {
 	t.Helper()
-	commit, _ := exec.CommandContext(t.Context(), "git", "rev-parse", "--short", "HEAD").Output()
+	commit, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		commit = []byte("unknown")
+	}
 	t.Errorf("commit %s: %v", strings.TrimSpace(string(commit)), r.Err)
 	small := Shrink(r, func(o Options) Result { return play(t, r.Seed, o) }, time.Now().Add(20*time.Second))
 	t.Errorf("seed %d fails with %d of %d faults: %s\n%s", r.Seed, len(small.FaultList), len(r.FaultList),
