@@ -23,6 +23,9 @@ const (
 	// reprobe is how many rounds of its keeper a leader waits for a peer that was told to fetch an artifact
 	// and does not, before raft tries it again: the message may have been lost.
 	reprobe = 10
+	// sourcePatience is how many attempts in a row to fetch an artifact from the leader may bring nothing,
+	// before others are asked: the leader's own copy may be what is bad.
+	sourcePatience = 2
 )
 
 // Retention is how much of the log is kept for those who are behind, and how artifacts are served to
@@ -58,6 +61,8 @@ type keeper struct {
 
 	// barrier was given for a replica that is closed since. Any opening makes it void. nil: none.
 	barrier *ident.EntryID
+	// stuck counts the attempts in a row that brought no byte of an artifact.
+	stuck int
 	// complained is the last failure that was logged.
 	complained string
 

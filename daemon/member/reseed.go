@@ -12,6 +12,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/journal"
+	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/snapshot"
@@ -85,8 +86,18 @@ func (k *keeper) carryOut(ctx context.Context, g *group, latched *datadir.Reseed
 		}
 		r.Always, r.Least = true, k.barrier.Index
 	}
+	from := src
+	if other, ok := k.otherSource(src); ok && k.stuck >= sourcePatience {
+		from, r.Always = other, true // whether the leader has the entries, another one cannot say
+	}
 	f := k.startFetch()
-	a, err := f.Fetch(ctx, src, r)
+	before, _ := f.Progress()
+	a, err := f.Fetch(ctx, from, r)
+	if after, _ := f.Progress(); err == nil || after > before {
+		k.stuck = 0
+	} else {
+		k.stuck++
+	}
 	if err != nil {
 		if vfs.IsNoSpaceError(err) { // give the room back: the old data goes on
 			k.endFetch()
@@ -298,6 +309,22 @@ func (k *keeper) source(ctx context.Context, g *group) (source, error) {
 		return source{k.m, x.ID, k.m.addrOf(x)}, nil
 	}
 	return k.m.askForLeader(ctx)
+}
+
+// otherSource returns another member than the leader to fetch from, each time the next: any open replica
+// may serve what it has applied.
+func (k *keeper) otherSource(leader source) (source, bool) {
+	var others []membership.Member
+	for _, x := range k.m.Roster().Members {
+		if x.ID != leader.member && x.ID != k.m.identity().ID {
+			others = append(others, x)
+		}
+	}
+	if len(others) == 0 {
+		return source{}, false
+	}
+	x := others[k.stuck%len(others)]
+	return source{k.m, x.ID, k.m.addrOf(x)}, true
 }
 
 // askForLeader asks the other members who leads, and believes the one of the highest term.
