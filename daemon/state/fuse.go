@@ -279,12 +279,21 @@ func (f *fusedFile) Write(b []byte) (n int, err error) {
 		}
 		return err
 	})
+	return said(n, b, err)
+}
+
+// said is what a write returns: one that is only said to be made has written all, for a writer that
+// hears of no error and no progress tries for ever.
+func said(n int, b []byte, err error) (int, error) {
+	if err == nil {
+		n = len(b)
+	}
 	return n, err
 }
 
 func (f *fusedFile) WriteAt(b []byte, at int64) (n int, err error) {
 	err = f.fuse.change(func() (err error) { n, err = f.File.WriteAt(b, at); return err })
-	return n, err
+	return said(n, b, err)
 }
 
 func (f *fusedFile) Sync() error     { return f.fuse.change(f.File.Sync) }
