@@ -104,12 +104,19 @@ func (k *keeper) carryOut(ctx context.Context, g *group, latched *datadir.Reseed
 		}
 		return err
 	}
-	if a == nil {
+	if a == nil || latched.Reason == reasonCompacted && k.overtook(a) {
 		k.endFetch()
 		k.m.log.Info("reseed not needed any more", slog.Any("group", k.group))
 		return k.unlatch()
 	}
 	return k.install(a, src)
+}
+
+// overtook reports whether the replica came further by the log, of a new leader, while the artifact
+// was fetched.
+func (k *keeper) overtook(a *snapshot.Artifact) bool {
+	g := k.m.sound(k.group)
+	return g != nil && g.replica.Status().Applied >= a.Manifest.Position.Applied.Index
 }
 
 // request asks for what the replica of g needs: everything after the last entry that it knows to be
