@@ -2,5 +2,7 @@
 
 package apply
 
+import "time"
+
 // mutantLocalClock: a signal without a time gets that of the member which applies it.
-const mutantLocalClock = true
+func mutantLocalClock(int64) int64 { return time.Now().UnixMilli() }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/tidaldb/tidal/daemon/command"
 	"github.com/tidaldb/tidal/daemon/entity"
@@ -156,10 +155,7 @@ func (w *writer) signal(s command.Signal) (done, error) {
 	}
 	at := s.At
 	if at == 0 {
-		at = w.stamp.Millis()
-		if mutantLocalClock {
-			at = time.Now().UnixMilli()
-		}
+		at = mutantLocalClock(w.stamp.Millis())
 	}
 	r, err := w.row(c.ID, s.Item)
 	if err != nil {

@@ -59,7 +59,7 @@ func TestPurePackages_StayPure(t *testing.T) {
 			continue
 		}
 		for _, f := range p.files {
-			if f.test {
+			if f.test || strings.Contains(f.name, "/mutant_") { // a known bug may be an impure one
 				continue
 			}
 			for _, imp := range f.imports {
