@@ -16,4 +16,11 @@
 // so and why:
 //
 //	go test -tags soak -run Soak -v -timeout 10m ./testenv/cluster
+//
+// The simulator plays a few seeds in every run. A soak plays fresh ones on every processor and fails
+// below its floors (seeds, simulated hours, faults, markers); one seed is played again by its number:
+//
+//	go test ./testenv/sim -run Sim_Soak -soak 5m -timeout 10m
+//	go test ./testenv/sim -run Sim_Repeats -repeat 64 -timeout 10m
+//	go test ./testenv/sim -run Sim_Seeds -seed N
 package testenv

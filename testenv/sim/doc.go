@@ -23,6 +23,9 @@
 //     never older than what anybody was told before it, a session never goes back, and what is read is
 //     exactly what the log says for the index that the answer names
 //
+// Logs are kept short, so members that were away fetch artifacts, over connections that break, and
+// install them, as they do when their own data is condemned.
+//
 // Faults that cannot be undone (rot, a wiped disk) stay within what an atlas allows: the members that
 // are not hit keep a good copy of everything, except in the few seeds that must then stay silent.
 //

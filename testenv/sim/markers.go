@@ -14,6 +14,7 @@ func Markers() []string {
 		"start failed by a fault of the disk", "quarantined for a fault of the disk",
 		"quarantined for damage: log_corrupt", "damaged member refuses to start", "lost disk waits",
 		"copied directory refused", "disk almost full", "majority damaged",
+		"artifact installed", "artifact not needed", "transfer broken", "transfer resumed",
 		// The network.
 		"message dropped", "message doubled", "message late by minutes", "leader's port refuses",
 		// Consensus.
