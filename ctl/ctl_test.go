@@ -72,7 +72,9 @@ func TestHelp_ExitCodesNameEveryCode(t *testing.T) {
 	t.Parallel()
 	streams, out, _ := iostreams.Test()
 	f := &ctl.Factory{IO: streams, Env: func(string) string { return "" }}
-	if exit := ctl.Run(t.Context(), f, func(*ctl.Factory) []*cobra.Command { return []*cobra.Command{{Use: "act", Run: func(*cobra.Command, []string) {}}} }, []string{"help", "exit-codes"}); exit != 0 {
+	if exit := ctl.Run(t.Context(), f, func(*ctl.Factory) []*cobra.Command {
+		return []*cobra.Command{{Use: "act", Run: func(*cobra.Command, []string) {}}}
+	}, []string{"help", "exit-codes"}); exit != 0 {
 		t.Fatalf("exit %d", exit)
 	}
 	_, page, _ := strings.Cut(out.String(), "by the exit code")
