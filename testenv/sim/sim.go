@@ -80,7 +80,7 @@ func drawPlan(rng *rand.Rand) plan {
 	p.heartbeat = 1 + rng.IntN(2)
 	e := p.election()
 	p.limits = replica.Limits{
-		QueueBytes:      1 << (13 + rng.IntN(8)),
+		QueueBytes:      1 << (11 + rng.IntN(10)),
 		EntryBytes:      1 << (12 + rng.IntN(8)),
 		InflightBatches: 1 + rng.IntN(4),
 		Consensus: consensus.Limits{
