@@ -4,6 +4,8 @@ package apply
 
 import "time"
 
-// mutantLocalClock: a signal without a time gets that of the member which applies it; in microseconds,
-// since members of one process have one clock.
-func mutantLocalClock(int64) int64 { return time.Now().UnixMicro() }
+// mutantLocalClock: a signal without a time gets that of the member which applies it. Members of one
+// process have one clock, so here it goes wrong by up to a day.
+func mutantLocalClock(stamp int64) int64 {
+	return stamp + time.Now().UnixNano()%int64(time.Millisecond)*86
+}
