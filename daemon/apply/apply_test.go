@@ -529,7 +529,7 @@ func TestMachine_FeedFollowsSignals(t *testing.T) {
 	}
 }
 
-func TestRowCache_DropsTheLeastRecentlyUsed(t *testing.T) {
+func TestRowCache_KeepsWhatWasUsedSince(t *testing.T) {
 	t.Parallel()
 	c := newRowCache(3 * (rowOverhead + 1))
 	use := func(id string) {

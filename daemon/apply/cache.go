@@ -13,11 +13,15 @@ type rowKey struct {
 	id         string
 }
 
-// cachedRow is a row, decoded.
+// cachedRow is a row, decoded. There are many: its fields are laid out to fill 128 bytes.
 type cachedRow struct {
 	key rowKey
 	row entity.Row
 	one [1]entity.Total // where row.Totals lives while the item has one signal type
+
+	// item and embedding are what those of the item are to become; nil: they were not written.
+	item      *entity.Item
+	embedding *entity.Embedding
 
 	// rank is the bucket of the rank key in the store; there is one iff ranked.
 	rank   entity.Bucket
@@ -26,18 +30,16 @@ type cachedRow struct {
 	// stored says that the store has the row's pair.
 	stored bool
 
-	// dirty says that the row, or what goes with it, was changed since the last commit. item and
-	// embedding are what those of the item are to become; nil: they were not written. cleared: the
+	// dirty says that the row, or what goes with it, was changed since the last commit. cleared: the
 	// item was deleted, and what was not written since goes.
 	//
-	// Invariant: dirty if one of the others is set.
-	dirty     bool
-	cleared   bool
-	item      *entity.Item
-	embedding *entity.Embedding
+	// Invariant: dirty if item, embedding or cleared is set.
+	dirty   bool
+	cleared bool
 
-	bytes      int // as counted in rowCache.bytes
-	prev, next *cachedRow
+	used bool // since the cache last judged it
+
+	bytes uint16 // as counted in rowCache.bytes; at most rowOverhead, an id and MaxTypes totals
 }
 
 // newCachedRow returns the empty row of an item. It copies id.
@@ -47,8 +49,9 @@ func newCachedRow(c entity.CollectionID, id string) *cachedRow {
 	return r
 }
 
-// rowOverhead is about what a row costs beside its id and totals: itself and its place in the map.
-const rowOverhead = int(unsafe.Sizeof(cachedRow{})) + 64
+// rowOverhead is about what a row costs beside its id and totals: itself and its places in the map
+// and the queue.
+const rowOverhead = int(unsafe.Sizeof(cachedRow{})) + 72
 
 func (r *cachedRow) size() int {
 	n := rowOverhead + len(r.key.id)
@@ -58,27 +61,26 @@ func (r *cachedRow) size() int {
 	return n
 }
 
-// rowCache holds the rows used last. It may outgrow its limit while a run is applied; evict ends
-// that, when no row in it is dirty.
+// rowCache holds rows that were used lately. It drops them by the rule of the second chance, which is
+// close to least recently used, and under which a hit writes nothing but the row that it returns anyhow
+// (F. J. Corbató, A paging experiment with the Multics system, 1968). It may outgrow its limit while a
+// run is applied; evict ends that, when no row in it is dirty.
 type rowCache struct {
 	limit int // bytes
 	bytes int
 	rows  map[rowKey]*cachedRow
-	// ring is the sentinel of the list of all rows: ring.next was used last, ring.prev longest ago.
-	ring cachedRow
+	queue []*cachedRow // from first on every row once, the next to be judged first
+	first int
 }
 
 func newRowCache(limit int) *rowCache {
-	c := &rowCache{limit: limit, rows: map[rowKey]*cachedRow{}}
-	c.ring.prev, c.ring.next = &c.ring, &c.ring
-	return c
+	return &rowCache{limit: limit, rows: map[rowKey]*cachedRow{}}
 }
 
 func (c *rowCache) get(key rowKey) (*cachedRow, bool) {
 	r, ok := c.rows[key]
-	if ok && c.ring.next != r {
-		r.unlink()
-		c.front(r)
+	if ok {
+		r.used = true
 	}
 	return r, ok
 }
@@ -86,30 +88,35 @@ func (c *rowCache) get(key rowKey) (*cachedRow, bool) {
 // add takes r, whose key is not in c.
 func (c *rowCache) add(r *cachedRow) {
 	c.rows[r.key] = r
-	c.front(r)
+	c.queue = append(c.queue, r)
 	c.resize(r)
 }
 
 // resize counts r anew after its totals may have grown.
 func (c *rowCache) resize(r *cachedRow) {
 	n := r.size()
-	c.bytes += n - r.bytes
-	r.bytes = n
+	c.bytes += n - int(r.bytes)
+	r.bytes = uint16(n)
 }
 
-// evict drops the rows used longest ago until c is within its limit. No row is dirty.
+// evict drops rows until c is within its limit. A row that was used since it was judged last is judged
+// again after all others. No row is dirty.
 func (c *rowCache) evict() {
 	for c.bytes > c.limit {
-		r := c.ring.prev
-		r.unlink()
+		r := c.queue[c.first]
+		c.queue[c.first] = nil
+		c.first++
+		if r.used {
+			r.used = false
+			c.queue = append(c.queue, r)
+			continue
+		}
 		delete(c.rows, r.key)
-		c.bytes -= r.bytes
+		c.bytes -= int(r.bytes)
+	}
+	if c.first > len(c.queue)/2 {
+		n := copy(c.queue, c.queue[c.first:])
+		clear(c.queue[n:])
+		c.queue, c.first = c.queue[:n], 0
 	}
 }
-
-func (c *rowCache) front(r *cachedRow) {
-	r.prev, r.next = &c.ring, c.ring.next
-	r.prev.next, r.next.prev = r, r
-}
-
-func (r *cachedRow) unlink() { r.prev.next, r.next.prev = r.next, r.prev }

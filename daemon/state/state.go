@@ -41,7 +41,7 @@ const (
 	flushBytes    = 6 << 20
 
 	// defaultCacheBytes holds blocks and memtables.
-	defaultCacheBytes = 16 << 20
+	defaultCacheBytes = 32 << 20
 
 	// maxSublevels is the number of overlapping layers of fresh tables above which commits wait for
 	// compactions.
@@ -277,22 +277,44 @@ func (s *Store) Position() Position { return *s.position.Load() }
 // later, and the log must keep every entry after it. It never falls.
 func (s *Store) FlushedIndex() uint64 { return s.flushed.Load() }
 
-// Flush makes everything committed durable, and returns the new FlushedIndex.
+// Flush makes everything committed durable, and returns the new FlushedIndex. Commits go on meanwhile.
 func (s *Store) Flush() (uint64, error) {
 	if err := s.enter(); err != nil {
 		return 0, err
 	}
 	defer s.leave()
-	s.write.Lock()
-	defer s.write.Unlock()
-	err := s.flushLocked()
-	if err == nil && s.foreground {
-		err = s.settleLocked()
-	}
-	if err != nil {
+	if err := s.flush(); err != nil {
 		return 0, fmt.Errorf("flush state in %s: %w", s.dir, err)
 	}
 	return s.flushed.Load(), nil
+}
+
+func (s *Store) flush() error {
+	begun, err := s.beginFlush()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-begun.done:
+	case <-s.fuse.blown:
+	}
+	s.write.Lock()
+	defer s.write.Unlock()
+	// If another flush was begun since, whoever began it took note of this one.
+	err = s.noteFlushLocked()
+	if err == nil && s.foreground {
+		err = s.settleLocked()
+	}
+	return err
+}
+
+func (s *Store) beginFlush() (*flush, error) {
+	s.write.Lock()
+	defer s.write.Unlock()
+	if err := s.startFlushLocked(); err != nil {
+		return nil, err
+	}
+	return s.write.flush, nil
 }
 
 // settleLocked does what Pebble would do in the background: it compacts, now and then, and waits until
@@ -326,7 +348,7 @@ func (s *Store) settleLocked() error {
 	return s.fuse.error()
 }
 
-// flushLocked begins a flush and waits for it. REQUIRES: write held.
+// flushLocked flushes while nobody commits. REQUIRES: write held.
 func (s *Store) flushLocked() error {
 	if err := s.startFlushLocked(); err != nil {
 		return err
@@ -399,13 +421,13 @@ func (s *Store) awaitFlushLocked() error {
 // noteFlushLocked takes note of a flush that ended meanwhile. REQUIRES: write held.
 func (s *Store) noteFlushLocked() error {
 	if s.write.flush == nil {
-		return nil
+		return s.fuse.error()
 	}
 	select {
 	case <-s.write.flush.done:
 		return s.awaitFlushLocked()
 	default:
-		return nil
+		return s.fuse.error()
 	}
 }
 
