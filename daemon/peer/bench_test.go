@@ -40,7 +40,7 @@ func BenchmarkSend(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		n.Send(0, msgs)
 		if i%64 == 63 { // what the writer does, but for the socket
-			batch = l.take(batch)
+			batch, _ = l.take(batch)
 			for rest := batch; len(rest) > 0; {
 				k, bytes := f.fill(rest)
 				l.release(bytes)

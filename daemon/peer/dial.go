@@ -55,6 +55,7 @@ const (
 	FailureRefusal         Failure = "refusal"         // it refused the handshake: ConnectError.Refusal
 	FailureWrongMember     Failure = "wrong_member"    // another member, or another cluster, answers there
 	FailureBroken          Failure = "broken"          // the stream was open and ended
+	FailureFault           Failure = "fault"           // a fault of a drill cuts the way: ConnectError.Err is a *CutError
 	FailureError           Failure = "error"           // anything else
 )
 
@@ -79,9 +80,16 @@ type conn struct {
 	addr string
 }
 
-// connect resolves and dials addr. Close what it returns. Resolving and dialling here, not inside gRPC,
-// keeps one place that waits between attempts and says exactly why one failed.
+// connect resolves and dials addr, unless a fault cuts the way. Close what it returns. Resolving and dialling
+// here, not inside gRPC, keeps one place that waits between attempts and says exactly why one failed.
 func (n *Network) connect(ctx context.Context, addr string) (*conn, *ConnectError) {
+	if err := n.opts.Faults.Pass(ctx, Party{Addr: addr}); err != nil {
+		failure := FailureTimeout
+		if _, cut := errors.AsType[*CutError](err); cut {
+			failure = FailureFault
+		}
+		return nil, &ConnectError{Addr: addr, Failure: failure, Err: err}
+	}
 	tcp, failed := dial(ctx, n.opts.Resolve, addr)
 	if failed != nil {
 		return nil, failed
@@ -192,8 +200,11 @@ func (c *conn) explain(ctx context.Context, err error, trailer metadata.MD) *Con
 	return e
 }
 
-// outgoing puts the peer key on a call.
+// outgoing puts on a call who makes it, and the peer key.
 func (n *Network) outgoing(ctx context.Context) context.Context {
+	if name := n.opts.Self().Name; name != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, callerName, name)
+	}
 	if n.bearer == "" {
 		return ctx
 	}

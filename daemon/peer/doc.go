@@ -11,5 +11,8 @@
 // of the handshake and its receiver this one. What it does not promise: that a message arrives. Raft
 // repairs a loss, and drops are counted by reason.
 //
+// A member may keep a table of faults, for drills: Faults, enforced here and in package httpd. A fault
+// drops or delays what is sent; streams stay open and fall silent, as in a network that loses packets.
+//
 // Callers: replica (Send, behind its own interface), member (everything else).
 package peer

@@ -41,6 +41,7 @@ const (
 	dropUnknownPeer  = "unknown_peer" // not in the dial table
 	dropMisaddressed = "misaddressed" // received: not from the sender, not for us, or local to raft
 	dropMalformed    = "malformed"    // received: not a frame; the stream ends
+	dropFault        = "fault"        // a fault of a drill
 )
 
 // packet is one message in a queue.
@@ -48,6 +49,8 @@ type packet struct {
 	group ident.GroupID
 	msg   *pb.Message
 	bytes int64 // cost(msg)
+	// due is when a fault that delays lets the message go, as nanoseconds since Network.start; 0: at once.
+	due int64
 }
 
 // cost estimates the encoded size of m from above, without a walk over every field.
@@ -104,12 +107,21 @@ func newLink(n *Network, p Peer) *link {
 
 func (l *link) start() { go l.run() }
 
+// party is whom the faults know the peer as.
+func (l *link) party() Party { return Party{ID: l.peer.ID, Addr: l.peer.Addr} }
+
+// cut reports whether a fault drops what is sent.
+func (l *link) cut() bool { return l.net.opts.Faults.Judge(l.party(), Out).Drop }
+
 // enqueue takes m or drops something. It never blocks.
 func (l *link) enqueue(g ident.GroupID, m *pb.Message) {
-	p := packet{g, m, cost(m)}
+	p := packet{group: g, msg: m, bytes: cost(m)}
 	if p.bytes > maxFrameBytes-frameBytes {
 		l.net.metrics.dropped(l.label, dropTooLarge, 1)
 		return
+	}
+	if d := l.net.opts.Faults.Judge(l.party(), Out).Delay; d > 0 {
+		p.due = int64(l.net.elapsed() + d)
 	}
 	l.mu.Lock()
 	if l.mu.status.Connected && l.mu.bytes+p.bytes > l.net.opts.QueueBytes {
@@ -248,6 +260,9 @@ func (l *link) read(stream grpc.BidiStreamingClient[peerpb.Frame, peerpb.Frame])
 		if err != nil {
 			return err
 		}
+		if l.net.opts.Faults.Judge(l.party(), In).Drop {
+			continue
+		}
 		l.heard()
 		if pong := f.GetPong(); pong != 0 && pong == uint64(l.pinged.Load()) {
 			rtt := l.net.elapsed() - time.Duration(pong)
@@ -264,25 +279,41 @@ func (l *link) read(stream grpc.BidiStreamingClient[peerpb.Frame, peerpb.Frame])
 func (l *link) write(ctx context.Context, stream grpc.BidiStreamingClient[peerpb.Frame, peerpb.Frame]) error {
 	ping := time.NewTicker(l.net.opts.PingEvery)
 	defer ping.Stop()
+	due := time.NewTimer(0) // when the first message that a fault delays may go
+	defer due.Stop()
 	var batch []packet
 	var frame frame
 	for {
 		var err error
+		wake := false
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-l.wake:
-			if opened := l.takeOpened(); len(opened) > 0 {
-				err = stream.Send(&peerpb.Frame{Opened: encodePositions(opened)})
-			}
-			if err == nil {
-				batch = l.take(batch)
-				err = l.flush(stream, &frame, batch)
-			}
+			wake = true
+		case <-due.C:
+			wake = true
 		case <-ping.C:
+			if l.cut() {
+				break
+			}
 			now := l.net.elapsed()
 			l.pinged.Store(int64(now))
 			err = stream.Send(&peerpb.Frame{Ping: uint64(now), Pins: l.net.pins()})
+		}
+		if wake {
+			if !l.cut() { // or else it is said when the fault is over
+				if opened := l.takeOpened(); len(opened) > 0 {
+					err = stream.Send(&peerpb.Frame{Opened: encodePositions(opened)})
+				}
+			}
+			if err == nil {
+				var wait time.Duration
+				if batch, wait = l.take(batch); wait > 0 {
+					due.Reset(wait)
+				}
+				err = l.flush(stream, &frame, batch)
+			}
 		}
 		if errors.Is(err, io.EOF) {
 			<-ctx.Done() // the reader gets the reason
@@ -294,19 +325,42 @@ func (l *link) write(ctx context.Context, stream grpc.BidiStreamingClient[peerpb
 	}
 }
 
-// take swaps the queue for the emptied batch. What it returns still counts as queued.
-func (l *link) take(batch []packet) []packet {
+// take swaps the queue for the emptied batch. What it returns still counts as queued. What a fault
+// delays stays, with all that follows it; wait is how long, 0: there is none.
+func (l *link) take(batch []packet) (taken []packet, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	taken := l.mu.queue
+	taken = l.mu.queue
 	l.mu.queue = batch[:0]
-	return taken
+	if l.net.opts.Faults.Judge(l.party(), Out).Delay == 0 { // a delay that was healed holds nothing up
+		return taken, 0
+	}
+	for i := range taken {
+		if taken[i].due == 0 {
+			continue
+		}
+		if wait = time.Duration(taken[i].due) - l.net.elapsed(); wait > 0 {
+			l.mu.queue = append(l.mu.queue, taken[i:]...)
+			clear(taken[i:])
+			return taken[:i], wait
+		}
+	}
+	return taken, 0
 }
 
 // flush sends all of batch and clears it. If it fails, what was not sent counts as dropped.
 func (l *link) flush(stream grpc.BidiStreamingClient[peerpb.Frame, peerpb.Frame], f *frame, batch []packet) error {
 	defer clear(batch)
 	defer f.clear()
+	if len(batch) > 0 && l.cut() {
+		bytes := int64(0)
+		for _, p := range batch {
+			bytes += p.bytes
+		}
+		l.release(bytes)
+		l.net.metrics.dropped(l.label, dropFault, len(batch))
+		return nil
+	}
 	for rest := batch; len(rest) > 0; {
 		n, bytes := f.fill(rest)
 		if err := stream.Send(&f.wire); err != nil {

@@ -53,7 +53,7 @@ func TestFrame_IsCutBySizeAndGroupedByRuns(t *testing.T) {
 	var packets []packet
 	add := func(g ident.GroupID, index uint64, size int) {
 		m := message(1, 2, index, size)
-		packets = append(packets, packet{g, m, cost(m)})
+		packets = append(packets, packet{group: g, msg: m, bytes: cost(m)})
 	}
 	add(0, 0, 10)
 	add(0, 1, 10)

@@ -67,6 +67,9 @@ type Options struct {
 	Snapshots Snapshots
 	Pins      func() []Pin
 
+	// Faults is the fault table. nil: there are no drills.
+	Faults *Faults
+
 	// The seams; nil means the real thing.
 	Resolve func(ctx context.Context, host string) ([]string, error) // to IP addresses, at every dial
 	Logger  *slog.Logger                                             // nil: none

@@ -20,7 +20,11 @@ import (
 	"github.com/tidaldb/tidal/daemon/peer/peerpb"
 )
 
-const authorization = "authorization" // the header of the peer key
+// Headers of every call.
+const (
+	authorization = "authorization" // the peer key
+	callerName    = "tidal-from"    // the name of who calls; the faults of a drill go by it
+)
 
 // server answers the calls of peers.
 type server struct {
@@ -74,6 +78,7 @@ func (s *server) Stream(stream grpc.BidiStreamingServer[peerpb.Frame, peerpb.Fra
 		s.net.metrics.receiveDropped.WithLabelValues(dropMalformed).Inc()
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
+	from := Party{ID: hello.Member, Name: hello.Name}
 	reply, refusal := s.net.opts.Handler.Hello(hello)
 	if refusal != nil {
 		return s.refuse(stream, hello, refusal)
@@ -85,10 +90,21 @@ func (s *server) Stream(stream grpc.BidiStreamingServer[peerpb.Frame, peerpb.Fra
 		signal(l.hint) // it is up: our own stream to it need not wait for its pause to end
 	}
 	deliver := func(g ident.GroupID, msgs []*pb.Message) { s.net.opts.Handler.Deliver(hello.Member, g, msgs) }
+	missed := false // a fault dropped what is said only once
 	for {
 		f, err := s.receive(stream)
 		if err != nil {
 			return err
+		}
+		if s.net.opts.Faults.Judge(from, In).Drop {
+			for _, b := range f.GetBatches() {
+				s.net.metrics.receiveDropped.WithLabelValues(dropFault).Add(float64(len(b.GetMessages())))
+			}
+			missed = missed || len(f.GetOpened()) > 0
+			continue
+		}
+		if missed { // a new stream begins with all of it
+			return status.Error(codes.Unavailable, "a fault of a drill dropped what is said only once")
 		}
 		if l := s.net.link(hello.Member); l != nil {
 			l.heard()
@@ -97,7 +113,7 @@ func (s *server) Stream(stream grpc.BidiStreamingServer[peerpb.Frame, peerpb.Fra
 			s.net.metrics.receiveDropped.WithLabelValues(dropMisaddressed).Add(float64(n))
 		}
 		s.notices(hello.Member, f)
-		if ping := f.GetPing(); ping != 0 {
+		if ping := f.GetPing(); ping != 0 && !s.net.opts.Faults.Judge(from, Out).Drop {
 			if err := stream.Send(&peerpb.Frame{Pong: ping}); err != nil {
 				return err
 			}
@@ -131,8 +147,22 @@ func (s *server) refuse(stream grpc.ServerStream, hello Hello, r *Refusal) error
 }
 
 // authorise asks for the peer key; without one it asks for a verified certificate or a caller on
-// this host. The comparison takes the same time wherever the keys differ.
+// this host. A call that a fault drops stays without an answer for as long as the fault lasts.
 func (s *server) authorise(ctx context.Context) error {
+	if err := s.known(ctx); err != nil {
+		return err
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	for _, name := range md.Get(callerName) {
+		if err := s.net.opts.Faults.Silence(ctx, Party{Name: name}); err != nil {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+	}
+	return nil
+}
+
+// known is authorise without the faults. The comparison takes the same time wherever the keys differ.
+func (s *server) known(ctx context.Context) error {
 	if s.net.bearer == "" {
 		if p, ok := grpcpeer.FromContext(ctx); ok && (verified(p.AuthInfo) || onLoopback(p.Addr)) {
 			return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -96,7 +97,7 @@ func (n *Network) FetchSnapshot(ctx context.Context, addr string, r SnapshotRequ
 		return SnapshotHeader{}, nil, failed
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s := &SnapshotStream{ctx: ctx, conn: c, cancel: cancel}
+	s := &SnapshotStream{ctx: ctx, conn: c, cancel: cancel, faults: n.opts.Faults}
 	h, err := s.open(n.outgoing(ctx), r)
 	if err != nil {
 		s.Close()
@@ -116,6 +117,7 @@ type SnapshotStream struct {
 	ctx    context.Context
 	conn   *conn
 	cancel context.CancelFunc
+	faults *Faults
 	stream grpc.ServerStreamingClient[peerpb.SnapshotFrame]
 }
 
@@ -150,6 +152,9 @@ func (s *SnapshotStream) Next() (SnapshotChunk, error) {
 	f, err := s.receive()
 	if err != nil {
 		return SnapshotChunk{}, err
+	}
+	if v := s.faults.Judge(Party{Addr: s.conn.addr}, Both); v.Drop {
+		return SnapshotChunk{}, &ConnectError{Addr: s.conn.addr, Failure: FailureFault, Err: &CutError{v.Lease, time.Until(v.Until)}}
 	}
 	c := f.GetChunk()
 	if c == nil {
@@ -236,7 +241,8 @@ func (s *server) FetchSnapshot(p *peerpb.SnapshotRequest, stream grpc.ServerStre
 	if s.net.opts.Snapshots == nil {
 		return status.Error(codes.Unimplemented, "no artifacts are served here")
 	}
-	err = s.net.opts.Snapshots.FetchSnapshot(stream.Context(), r, snapshotSender{stream})
+	to := Party{ID: r.Hello.Member, Name: r.Hello.Name}
+	err = s.net.opts.Snapshots.FetchSnapshot(stream.Context(), r, snapshotSender{stream, s.net.opts.Faults, to})
 	return explainAnswer(err, func(refusal *Refusal) error { return s.refuse(stream, r.Hello, refusal) })
 }
 
@@ -276,6 +282,8 @@ func explainAnswer(err error, refuse func(*Refusal) error) error {
 // snapshotSender puts an answer on the wire.
 type snapshotSender struct {
 	stream grpc.ServerStreamingServer[peerpb.SnapshotFrame]
+	faults *Faults
+	to     Party
 }
 
 func (s snapshotSender) Header(h SnapshotHeader) error {
@@ -285,6 +293,9 @@ func (s snapshotSender) Header(h SnapshotHeader) error {
 }
 
 func (s snapshotSender) Chunk(c SnapshotChunk) error {
+	if v := s.faults.Judge(s.to, Both); v.Drop {
+		return &CutError{v.Lease, time.Until(v.Until)}
+	}
 	return s.stream.Send(&peerpb.SnapshotFrame{Chunk: &peerpb.SnapshotChunk{
 		At: encodeCursor(c.At), Data: c.Data, Checksum: c.Sum, Term: c.Term,
 	}})
