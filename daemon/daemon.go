@@ -56,6 +56,7 @@ type Daemon struct {
 	dir      *datadir.Dir
 	journal  *journal.Journal
 	member   *member.Member
+	faults   *peer.Faults // nil: there are no drills
 	network  *peer.Network
 	client   *httpd.Client
 	ops      *ops.Ops

@@ -31,7 +31,7 @@ func load(t *testing.T, dir, name string) *config.Config {
 	return c
 }
 
-func freeAddr(t *testing.T) string {
+func freeAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

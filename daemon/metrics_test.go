@@ -98,6 +98,7 @@ func scrape(t *testing.T, d *Daemon) string {
 func started(t *testing.T) *Daemon {
 	t.Helper()
 	c := load(t, filepath.Join(t.TempDir(), "data"), "")
+	c.Drills.Enabled = true // it has metrics of its own
 	d, err := New(Options{Config: c, Version: "test"})
 	if err != nil {
 		t.Fatal(err)

@@ -43,6 +43,7 @@ func New(o Options) (*Daemon, error) {
 		d.readSecrets,
 		d.listen,
 		d.openDirectory,
+		d.makeFaults,
 		d.makeMember,
 		d.makeNetwork,
 		d.makeSurface,
@@ -147,10 +148,25 @@ func declared(members []config.Member) []membership.Declared {
 	return all
 }
 
+// makeFaults gives the member a fault table, if it is to take part in drills.
+func (d *Daemon) makeFaults() error {
+	if !d.opts.Config.Drills.Enabled {
+		return nil
+	}
+	d.faults = peer.NewFaults(peer.FaultOptions{Metrics: d.registry, OnEnd: func(l peer.Lease, early bool) {
+		d.journal.Add(ops.FaultEnded(l, early)) // there is one by the time that a fault ends
+	}})
+	d.onStop("faults", func(context.Context) error {
+		d.faults.Close()
+		return nil
+	})
+	return nil
+}
+
 func (d *Daemon) makeNetwork() error {
 	o := peer.Options{
 		Self: d.member.SelfHello, Handler: d.member, Key: d.peerKey,
-		Snapshots: d.member, Pins: d.member.Pins,
+		Snapshots: d.member, Pins: d.member.Pins, Faults: d.faults,
 		OnStatus: d.member.PeerChanged, OnRefusedConnection: d.member.PeerGone,
 		Logger: d.log, Metrics: d.registry,
 	}
@@ -163,7 +179,7 @@ func (d *Daemon) makeNetwork() error {
 
 func (d *Daemon) makeSurface() (err error) {
 	c := d.opts.Config
-	o := httpd.ClientOptions{PeerKey: d.peerToken(), ConnectTimeout: c.Forward.Connect, RequestTimeout: c.Forward.Request}
+	o := httpd.ClientOptions{Self: c.Name, Faults: d.faults, PeerKey: d.peerToken(), ConnectTimeout: c.Forward.Connect, RequestTimeout: c.Forward.Request}
 	if d.tls != nil {
 		o.TLS = d.tls.Dial
 	}
@@ -176,6 +192,7 @@ func (d *Daemon) makeSurface() (err error) {
 		Member:  d.member,
 		Replica: func(g ident.GroupID) (ops.Replica, error) { return d.member.Replica(g) },
 		Asker:   d.client,
+		Crew:    d.client, Faults: d.faults, MaxFault: c.Drills.MaxDuration,
 		Journal: d.journal,
 		Now:     d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, FanOut: c.Forward.FanOut, MaxDrift: c.Clock.MaxDrift,
 	})
@@ -186,7 +203,7 @@ func (d *Daemon) makeSurface() (err error) {
 		d.ops.Close()
 		return nil
 	})
-	h := httpd.Options{Ops: d.ops, Client: d.client, PeerKey: d.peerToken(), Ack: c.Replication.Ack, Logger: d.log, Metrics: d.registry}
+	h := httpd.Options{Ops: d.ops, Client: d.client, Faults: d.faults, PeerKey: d.peerToken(), Ack: c.Replication.Ack, Logger: d.log, Metrics: d.registry}
 	if d.apiKeys != nil {
 		h.Authorize = d.apiKeys.Allows
 	} else if !c.TLS.RequireClientCert {

@@ -56,6 +56,8 @@ const (
 	CodeIndexTimeout       Code = "index_timeout"
 	CodeReadTimeout        Code = "read_timeout"
 	CodeQuarantined        Code = "quarantined"
+	CodeDrillsDisabled     Code = "drills_disabled"
+	CodeQuorumAtStake      Code = "quorum_at_stake"
 	CodeInternal           Code = "internal"
 )
 
@@ -101,6 +103,8 @@ func Codes() []CodeSpec {
 		{CodeIndexTimeout, http.StatusServiceUnavailable, 124, "The wanted index was not applied here in time", true, EffectNone},
 		{CodeReadTimeout, http.StatusServiceUnavailable, 8, "No quorum confirmed the read in time", true, EffectNone},
 		{CodeQuarantined, http.StatusServiceUnavailable, 1, "The data here must not be served", true, EffectNone},
+		{CodeDrillsDisabled, http.StatusConflict, 6, "The member injects no faults", false, EffectNone},
+		{CodeQuorumAtStake, http.StatusConflict, 6, "No majority of the voters would be left", false, EffectNone},
 		{CodeInternal, http.StatusInternalServerError, 1, "An error of the member", false, EffectUnknown},
 	}
 }

@@ -24,4 +24,6 @@ const HeaderCluster = "Tidal-Cluster"
 const (
 	HeaderInternal = "X-Tidal-Internal"
 	HeaderPeerKey  = "X-Tidal-Peer-Key"
+	// HeaderFrom is the name of the member that forwarded it; the faults of a drill go by it.
+	HeaderFrom = "X-Tidal-From"
 )

@@ -92,3 +92,8 @@ type Operation struct {
 	Result     json.RawMessage `json:"result,omitempty"`  // what the verb answered, once done
 	Problem    *Problem        `json:"problem,omitempty"` // what it answered otherwise
 }
+
+// Operations is the body of GET /cluster/ops: the verbs that one member began, newest first.
+type Operations struct {
+	Operations []Operation `json:"operations"`
+}

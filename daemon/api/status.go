@@ -28,17 +28,18 @@ type Status struct {
 	RelayLogLen   *uint64 `json:"relay_log_len"`
 	RelayLogAgeMS *int64  `json:"relay_log_age_ms"`
 	Observer      string  `json:"observer"`
-	// Consistent is false when members that answered name different leaders; Views then has one
-	// entry a leader named.
-	Consistent bool      `json:"consistent"`
-	Views      []View    `json:"views,omitempty"`
-	At         time.Time `json:"at"`
-	Health     Health    `json:"health"`
-	Quorum     Quorum    `json:"quorum"`
-	Regions    []Region  `json:"regions"`
+	// Consistent is false when members that answered name different leaders.
+	Consistent bool `json:"consistent"`
+	// Views are the sides of a cluster that is split: one entry a leader named, newest term first, and last
+	// the members that name none, where one is cut off from a leader that others name. Absent: one side.
+	Views   []View    `json:"views,omitempty"`
+	At      time.Time `json:"at"`
+	Health  Health    `json:"health"`
+	Quorum  Quorum    `json:"quorum"`
+	Regions []Region  `json:"regions"`
 }
 
-// View is one side of a disagreement: the members that name the same leader.
+// View is one side of a split: the members that name the same leader, or that name none.
 type View struct {
 	Leader  *string  `json:"leader"`
 	Term    uint64   `json:"term"`
@@ -52,7 +53,8 @@ type Health struct {
 }
 
 // Reason is one finding. Codes, worst first: no_leader, no_quorum, member_quarantined,
-// member_unreachable, member_partitioned, disk_full, leaders_disagree, member_not_ready, member_behind.
+// member_unreachable, member_partitioned, disk_full, leaders_disagree, fault_injected, member_not_ready,
+// member_behind.
 type Reason struct {
 	Code   string `json:"code"`
 	Member string `json:"member,omitempty"`
@@ -104,6 +106,8 @@ type Region struct {
 	UptimeMS       *int64   `json:"uptime_ms"`
 	// TookMS is how long the row's answer took.
 	TookMS *int64 `json:"took_ms"`
+	// Faults are those that the member keeps up for a drill; null: not known.
+	Faults []Fault `json:"faults"`
 }
 
 // RowError says why a row did not answer. Codes: timeout, refused, unresolved, wrong_member (somebody
@@ -152,6 +156,8 @@ type LocalStatus struct {
 	Groups     []GroupStatus `json:"groups"`
 	Disk       *Disk         `json:"disk"` // null: not known
 	Roster     *Roster       `json:"roster"`
+	// Faults are those that the member keeps up for a drill.
+	Faults []Fault `json:"faults"`
 }
 
 // GroupStatus is one replica's positions.

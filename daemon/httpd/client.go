@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/peer"
 )
 
 const (
@@ -38,6 +40,11 @@ type ClientOptions struct {
 	// TLS is how another member is called, asked at every dial; the name of its server is that of the
 	// address. nil: plain text.
 	TLS func() *tls.Config
+	// Self is the name of this member.
+	Self string
+	// Faults is its fault table: it cuts requests to others, but for what passesFaults. nil: there are no
+	// drills.
+	Faults *peer.Faults
 }
 
 // Client speaks HTTP to the other members, on one pool of connections. It never follows a redirect,
@@ -190,11 +197,11 @@ func travelling(cluster string, r *http.Request) http.Header {
 	return header
 }
 
-// forward sends r with its body to the member of cluster at addr. It ends with the caller, whose connection
-// carries no deadline of its own, and at the latest after within, or RequestTimeout where that is 0.
-// Errors: *unreachedError, *lostError.
-func (c *Client) forward(cluster, addr string, r *http.Request, body []byte, within time.Duration) (*answer, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(within, c.opts.RequestTimeout))
+// forward sends r with its body to the member of cluster at addr. It ends with ctx, which is the caller's,
+// whose connection carries no deadline of its own, and at the latest after within, or RequestTimeout where
+// that is 0. Errors: *unreachedError, *lostError.
+func (c *Client) forward(ctx context.Context, cluster, addr string, r *http.Request, body []byte, within time.Duration) (*answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(within, c.opts.RequestTimeout))
 	defer cancel()
 	return c.do(ctx, addr, r.Method, r.URL, travelling(cluster, r), body)
 }
@@ -203,9 +210,14 @@ func (c *Client) forward(cluster, addr string, r *http.Request, body []byte, wit
 // the answer once its header is there, within RequestTimeout. The stream ends with ctx. An error is an
 // *unreachedError.
 func (c *Client) openStream(ctx context.Context, cluster, addr string, r *http.Request, body io.Reader) (*http.Response, error) {
+	party := peer.Party{Addr: addr}
+	if err := c.opts.Faults.Pass(ctx, party); err != nil {
+		return nil, &unreachedError{Addr: addr, Err: err}
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(c.opts.RequestTimeout, func() { cancel(context.DeadlineExceeded) })
 	defer late.Stop()
+	body = &cuttable{io.NopCloser(body), c.opts.Faults, party}
 	req, err := c.request(ctx, addr, r.Method, r.URL, travelling(cluster, r), body)
 	if err != nil {
 		return nil, &unreachedError{Addr: addr, Err: err}
@@ -216,6 +228,7 @@ func (c *Client) openStream(ctx context.Context, cluster, addr string, r *http.R
 		cancel(nil)
 		return nil, &unreachedError{Addr: addr, Err: err}
 	}
+	resp.Body = &cuttable{resp.Body, c.opts.Faults, party}
 	return resp, nil
 }
 
@@ -230,6 +243,9 @@ func (c *Client) request(ctx context.Context, addr, method string, at *url.URL, 
 		req.Header = header
 	}
 	req.Header.Set(api.HeaderInternal, "1")
+	if c.opts.Self != "" {
+		req.Header.Set(api.HeaderFrom, c.opts.Self)
+	}
 	if len(c.opts.PeerKey) > 0 {
 		req.Header.Set(api.HeaderPeerKey, string(c.opts.PeerKey))
 	}
@@ -238,6 +254,11 @@ func (c *Client) request(ctx context.Context, addr, method string, at *url.URL, 
 
 // do sends one marked request. Errors: *unreachedError, *lostError.
 func (c *Client) do(ctx context.Context, addr, method string, at *url.URL, header http.Header, body []byte) (*answer, error) {
+	if !passesFaults(method, at.Path) {
+		if err := c.opts.Faults.Pass(ctx, peer.Party{Addr: addr}); err != nil {
+			return nil, &unreachedError{Addr: addr, Err: err}
+		}
+	}
 	var conn *countedConn
 	var before int64
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
@@ -252,6 +273,9 @@ func (c *Client) do(ctx context.Context, addr, method string, at *url.URL, heade
 	}
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
+		if moved, ok := errors.AsType[*movedError](context.Cause(ctx)); ok {
+			err = moved
+		}
 		// After an error nothing writes any more: RoundTrip waited for the writer of the connection.
 		if conn == nil || conn.written.Load() == before {
 			return nil, &unreachedError{Addr: addr, Err: err}

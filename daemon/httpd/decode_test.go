@@ -434,7 +434,7 @@ func TestParams(t *testing.T) {
 		{query: ""},
 		{query: "limit=20&user=u&consistency=linearizable&min_index=18446744073709551615"},
 		{query: "diversity=a:b:1000&ack=leader"},
-		{query: "region=us", wantErr: `region: region: this route has no such parameter; it has ["limit" "user" "diversity" "ack" "consistency" "min_index"]`},
+		{query: "colour=us", wantErr: `colour: colour: this route has no such parameter; it has ["limit" "user" "diversity" "ack" "consistency" "min_index" "region"]`},
 		{query: "diversity=genre", wantErr: `diversity: diversity: "genre" has no number; want attribute:number`},
 		{query: "diversity=genre:0", wantErr: `diversity: diversity: 0 is below the least, 1 (0/1 )`},
 		{query: "diversity=:2", wantErr: `diversity: diversity: is empty; an id has 1 to 256 bytes`},

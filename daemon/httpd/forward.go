@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
@@ -18,7 +19,13 @@ const leaderPoll = 10 * time.Millisecond
 // onLeader runs a request on the leader: here, or by forwarding it whole.
 func (s *Server) onLeader(w http.ResponseWriter, r *request, h handler) error {
 	return s.lead(r, func() error { return h(w, r) }, func(l ops.Leader) error {
-		a, err := s.client.forward(s.ops.Cluster().String(), l.HTTPAddr, r.Request, r.body, r.within)
+		ctx := r.Context()
+		if r.within == 0 { // a verb that waits may move leadership itself
+			followed, stop := follow(ctx, l, s.ops.Leader)
+			defer stop()
+			ctx = followed
+		}
+		a, err := s.client.forward(ctx, s.ops.Cluster().String(), l.HTTPAddr, r.Request, r.body, r.within)
 		s.metrics.forwarded(a, err)
 		if err != nil {
 			return err
@@ -77,6 +84,56 @@ func (s *Server) lead(r *request, here func() error, there func(ops.Leader) erro
 	}
 }
 
+// What is under way to a leader that leads no more, because it was paused, or cut off, is not waited for
+// as long as any request: the others have gone on.
+const (
+	followEvery = 100 * time.Millisecond
+	// lastWord is how long it may still say what became of the request: it may have been on its way.
+	lastWord = time.Second
+)
+
+// movedError is why a request to the leader was given up.
+type movedError struct{ was, now ops.Leader }
+
+func (e *movedError) Error() string {
+	if e.now.ID == 0 || e.now.ID == e.was.ID {
+		return fmt.Sprintf("%s led term %d and is not heard any more", e.was.Name, e.was.Term)
+	}
+	return fmt.Sprintf("%s led term %d; since then %s leads, term %d", e.was.Name, e.was.Term, e.now.Name, e.now.Term)
+}
+
+// follow returns a context that ends with a *movedError once l has not led for lastWord, as leader tells
+// it. stop ends it and waits for what it started.
+func follow(ctx context.Context, l ops.Leader, leader func() (ops.Leader, error)) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	first := time.AfterFunc(followEvery, func() { // hardly any request lives that long
+		defer close(ended)
+		tick := time.NewTicker(followEvery)
+		defer tick.Stop()
+		for led := time.Now(); ; {
+			now, err := leader()
+			switch {
+			case err == nil && now.ID == l.ID && now.Term == l.Term:
+				led = time.Now()
+			case time.Since(led) >= lastWord:
+				cancel(&movedError{was: l, now: now})
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		if !first.Stop() {
+			<-ended
+		}
+	}
+}
+
 // onMember runs a request on the member called name: here, or by forwarding it once.
 func (s *Server) onMember(w http.ResponseWriter, r *request, name string, h handler) error {
 	addr, self, err := s.ops.Find(name)
@@ -89,10 +146,13 @@ func (s *Server) onMember(w http.ResponseWriter, r *request, name string, h hand
 	if r.marked {
 		return api.NewProblem(api.CodeNotLeader, fmt.Sprintf("this request is for %s", name))
 	}
-	a, err := s.client.forward(s.ops.Cluster().String(), addr, r.Request, r.body, r.within)
+	a, err := s.client.forward(r.Context(), s.ops.Cluster().String(), addr, r.Request, r.body, r.within)
 	s.metrics.forwarded(a, err)
 	if unreached, ok := errors.AsType[*unreachedError](err); ok {
 		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s was not reached at %s: %v", name, unreached.Addr, unreached.Err))
+	}
+	if lost, ok := errors.AsType[*lostError](err); ok && r.Method == http.MethodGet { // a read has no outcome to be unsure of
+		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s at %s did not answer: %v", name, lost.Addr, lost.Err))
 	}
 	if err != nil {
 		return err
@@ -130,11 +190,9 @@ func waitUntil(ctx context.Context, deadline time.Time, d time.Duration) bool {
 	}
 }
 
-// relayed are the headers of an answer that are passed on as they came.
-var relayed = []string{
-	"Content-Type", "Retry-After",
-	api.HeaderMember, api.HeaderTerm, api.HeaderIndex,
-	api.HeaderAck, api.HeaderReplicatedTo, api.HeaderPending,
+// relayed reports whether a header of an answer is passed on as it came.
+func relayed(name string) bool {
+	return name == "Content-Type" || name == "Retry-After" || strings.HasPrefix(name, "Tidal-")
 }
 
 func relay(w http.ResponseWriter, a *answer) {
@@ -144,8 +202,8 @@ func relay(w http.ResponseWriter, a *answer) {
 }
 
 func relayHeader(to, from http.Header) {
-	for _, name := range relayed {
-		if v := from[name]; len(v) > 0 {
+	for name, v := range from {
+		if relayed(name) {
 			to[name] = v
 		}
 	}

@@ -40,7 +40,9 @@ const pathWrites = "/internal/writes"
 type gatherer struct {
 	client  *Client
 	cluster func() string
-	metrics *metrics
+	// whoLeads is ops.Leader.
+	whoLeads func() (ops.Leader, error)
+	metrics  *metrics
 	// base ends when requests are cut short.
 	base context.Context
 
@@ -150,6 +152,8 @@ func (g *gatherer) ask(batch []*handover) ([]result, error) {
 	// The callers' own deadlines end their waits, not the request that they share.
 	ctx, cancel := context.WithTimeout(g.base, g.client.opts.RequestTimeout)
 	defer cancel()
+	ctx, stop := follow(ctx, l, g.whoLeads)
+	defer stop()
 	size := writesHeader
 	for _, h := range batch {
 		size += len(h.Data) + writeOverhead

@@ -12,6 +12,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/ops"
+	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/state"
 )
@@ -101,6 +102,9 @@ func problem(err error) *api.Problem {
 	}
 	if _, ok := errors.AsType[*ops.ReusedOperationError](err); ok {
 		return api.NewProblem(api.CodeOperationReused, detail)
+	}
+	if e, ok := errors.AsType[*peer.FaultLimitError](err); ok {
+		return exceeds(api.NewProblem(api.CodeOverloaded, e.Error()), float64(e.Count), float64(e.Limit), e.What)
 	}
 	if e, ok := errors.AsType[*ops.BusyOperationsError](err); ok {
 		p := exceeds(api.NewProblem(api.CodeOverloaded, e.Error()), float64(e.Running), float64(e.Limit), "operations")

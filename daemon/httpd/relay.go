@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -20,8 +21,8 @@ import (
 // The leader answers before it reads, but net/http sends the header of a request together with the
 // first bytes of its body: so a relayed stream begins with an empty line, which the leader drops.
 func (s *Server) relayStream(w http.ResponseWriter, r *request, l ops.Leader, in *streamBody) error {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
+	ctx, stop := follow(r.Context(), l, s.ops.Leader)
+	defer stop()
 	in.idle = s.opts.StreamIdle + 10*time.Second // the leader's clock runs out first
 	body := &gatedBody{src: in, ctx: ctx, opened: make(chan struct{})}
 	resp, err := s.client.openStream(ctx, s.ops.Cluster().String(), l.HTTPAddr, r.Request, io.MultiReader(strings.NewReader("\n"), body))
@@ -49,19 +50,23 @@ func (s *Server) relayStream(w http.ResponseWriter, r *request, l ops.Leader, in
 		return nil
 	}
 	close(body.opened)
-	st.relay(l, resp.Body, in)
+	st.relay(ctx, l, resp.Body, in)
 	in.interrupt(errEnded)
 	return nil
 }
 
 // relay passes lines on until the last one.
-func (st *stream) relay(l ops.Leader, from io.Reader, in *streamBody) {
+func (st *stream) relay(ctx context.Context, l ops.Leader, from io.Reader, in *streamBody) {
 	acks := bufio.NewReader(from)
 	for {
 		line, err := acks.ReadBytes('\n')
 		if err != nil {
 			st.end.Problem = problem(&lostError{Addr: l.HTTPAddr, Err: err})
-			if cause := in.cause(); cause != nil {
+			cause := in.cause()
+			if moved, ok := errors.AsType[*movedError](context.Cause(ctx)); ok {
+				cause = moved
+			}
+			if cause != nil {
 				st.end.Problem.Detail = cause.Error() + "; of what is not acknowledged, some may have been taken"
 			}
 			_ = st.write(st.end)

@@ -18,6 +18,9 @@ const (
 	// handedOver: on the leader. Another member decodes it and hands the write over, together with
 	// others.
 	handedOver
+	// inRegion: on the member that the parameter region names, or else as here. Another member forwards it
+	// once; with the marker it is refused there with not_leader.
+	inRegion
 	// elects: on the leader, or, where none is known, on the member that the body names. The handler
 	// finds it.
 	elects
@@ -25,8 +28,11 @@ const (
 
 // String returns the word of ROUTES.md.
 func (c class) String() string {
-	if c == here {
+	switch c {
+	case here:
 		return "here"
+	case inRegion:
+		return "region"
 	}
 	return "leader"
 }
@@ -48,8 +54,8 @@ type route struct {
 // aStream is the maxBody of a route whose body has no bound.
 const aStream = -1
 
-// readParams choose what state a read must reflect.
-var readParams = []string{"consistency", "min_index"}
+// readParams choose what state a read must reflect, and whose.
+var readParams = []string{"consistency", "min_index", "region"}
 
 // writeParams choose what a write waits for.
 var writeParams = []string{"ack"}
@@ -58,20 +64,24 @@ var writeParams = []string{"ack"}
 func (s *Server) routes() []route {
 	return []route{
 		{"POST", "/items", handedOver, writeParams, api.MaxBodyBytes, false, "one item: 201 made, 200 replaced, 202 with ack=leader; an array: 200", s.records((*decoder).item, replaced)},
-		{"GET", "/items/{id}", here, append([]string{"collection"}, readParams...), 0, false, "200", s.getItem},
+		{"GET", "/items/{id}", inRegion, append([]string{"collection"}, readParams...), 0, false, "200", s.getItem},
 		{"DELETE", "/items/{id}", handedOver, append([]string{"collection"}, writeParams...), 0, false, "204, also if there was none", s.deleteItem},
 		{"POST", "/signals", handedOver, writeParams, api.MaxBodyBytes, false, "one signal: 204; an array: 200", s.records((*decoder).signal, noContent)},
 		{"POST", "/embeddings", handedOver, writeParams, api.MaxBodyBytes, false, "one embedding: 204; an array: 200", s.records((*decoder).embedding, noContent)},
 		{"POST", "/hardnegs", handedOver, writeParams, api.MaxBodyBytes, false, "one: 204; an array: 200", s.records((*decoder).hardNeg, noContent)},
 		{"POST", "/ingest", handedOver, writeParams, aStream, false, "200, a stream of acknowledgements", s.ingest},
 		{"PUT", "/collections/{name}", handedOver, writeParams, 64 << 10, false, "201 made, 200 the same or changed, 202 with ack=leader", s.putCollection},
-		{"GET", "/collections/{name}", here, readParams, 0, false, "200", s.getCollection},
-		{"GET", "/feed", here, append([]string{"user", "collection", "limit", "diversity"}, readParams...), 0, false, "200", s.getFeed},
+		{"GET", "/collections/{name}", inRegion, readParams, 0, false, "200", s.getCollection},
+		{"GET", "/feed", inRegion, append([]string{"user", "collection", "limit", "diversity"}, readParams...), 0, false, "200", s.getFeed},
 		{"POST", pathWrites, here, nil, maxWritesBytes, false, "200; for members alone", s.writes},
 		{"GET", "/cluster/status", here, nil, 0, false, "200", s.clusterStatus},
 		{"GET", "/cluster/status/local", here, nil, 0, false, "200", s.localStatus},
 		{"GET", "/cluster/members", here, nil, 0, false, "200", s.members},
 		{"POST", "/cluster/promote", elects, nil, api.MaxVerbBytes, false, "200; 202 with no_wait", s.postPromote},
+		{"POST", "/cluster/partition", here, nil, api.MaxVerbBytes, false, "200", s.postPartition},
+		{"POST", "/cluster/heal", here, nil, api.MaxVerbBytes, false, "200", s.postHeal},
+		{"GET", "/cluster/faults", here, nil, 0, false, "200", s.getFaults},
+		{"GET", "/cluster/ops", here, nil, 0, false, "200", s.getOperations},
 		{"GET", "/cluster/ops/{id}", here, nil, 0, false, "200", s.getOperation},
 		{"GET", "/cluster/events", here, []string{"after", "limit", "follow"}, 0, false, "200, one event a line", s.events},
 		{"GET", "/openapi.json", here, nil, 0, true, "200", s.getOpenAPI},

@@ -30,6 +30,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/daemon/ops"
+	"github.com/tidaldb/tidal/daemon/peer"
 )
 
 const (
@@ -67,6 +68,8 @@ type Options struct {
 	Heartbeat time.Duration
 	// StreamIdle is how long a stream of records may be silent. 0: 2 min.
 	StreamIdle time.Duration
+	// Faults is this member's fault table. nil: there are no drills.
+	Faults *peer.Faults
 	// Ack is what a write waits for that does not say: api.AckQuorum or api.AckLeader. Empty: quorum.
 	Ack string
 
@@ -128,7 +131,7 @@ func New(opts Options) (*Server, error) {
 	base, end := context.WithCancelCause(context.Background())
 	s.end = end
 	s.gather.client, s.gather.metrics, s.gather.base = s.client, s.metrics, base
-	s.gather.cluster = func() string { return s.ops.Cluster().String() }
+	s.gather.cluster, s.gather.whoLeads = func() string { return s.ops.Cluster().String() }, s.ops.Leader
 	s.http = &http.Server{
 		Handler:           s,
 		BaseContext:       func(net.Listener) context.Context { return base },
@@ -273,6 +276,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt route) error {
 	if req.marked, err = s.fromPeer(r); err != nil {
 		return err
 	}
+	if req.marked {
+		s.dropped(r)
+	}
 	if err := s.authorize(req, rt); err != nil {
 		return err
 	}
@@ -282,10 +288,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt route) error {
 	if req.params, err = parseParams(r.URL.RawQuery, rt.params); err != nil {
 		return err
 	}
+	if rt.maxBody == aStream && req.marked {
+		r.Body = &cuttable{r.Body, s.opts.Faults, peer.Party{Name: r.Header.Get(api.HeaderFrom)}}
+	}
 	if rt.maxBody > 0 {
 		if req.body, err = readBody(w, r, rt.maxBody); err != nil {
 			return err
 		}
+	}
+	if name, given := req.params["region"]; rt.class == inRegion && given {
+		return s.onMember(w, req, name, rt.handle)
 	}
 	if rt.class == onLeader {
 		return s.onLeader(w, req, rt.handle)

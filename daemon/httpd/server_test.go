@@ -24,6 +24,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/ops"
 	"github.com/tidaldb/tidal/daemon/ops/opstest"
+	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/replica"
 )
 
@@ -34,6 +35,7 @@ type node struct {
 	server *httpd.Server
 	addr   string
 	reg    *prometheus.Registry
+	faults *peer.Faults // nil: without options.drills
 }
 
 type options struct {
@@ -45,6 +47,8 @@ type options struct {
 	heartbeat  time.Duration
 	ack        string
 	idle       time.Duration
+	drills     bool
+	request    time.Duration // of the client
 }
 
 // start runs the members called names; the first leads term 2.
@@ -71,13 +75,18 @@ func start(t testing.TB, o options, names ...string) []*node {
 
 func serve(t testing.TB, o options, m *opstest.Member, ln net.Listener) *node {
 	t.Helper()
-	client := httpd.NewClient(httpd.ClientOptions{PeerKey: o.peerKey})
-	verbs, err := ops.New(ops.Options{Member: m, Replica: m.Open, Asker: client, Journal: o.journal, QuorumTimeout: o.quorum, Now: func() time.Time { return opstest.Start }})
+	var faults *peer.Faults
+	if o.drills {
+		faults = peer.NewFaults(peer.FaultOptions{})
+		t.Cleanup(faults.Close)
+	}
+	client := httpd.NewClient(httpd.ClientOptions{PeerKey: o.peerKey, Self: m.Status().Name, Faults: faults, RequestTimeout: o.request})
+	verbs, err := ops.New(ops.Options{Member: m, Replica: m.Open, Asker: client, Crew: client, Faults: faults, MaxFault: time.Minute, Journal: o.journal, QuorumTimeout: o.quorum, Now: func() time.Time { return opstest.Start }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	s, err := httpd.New(httpd.Options{Ops: verbs, Client: client, PeerKey: o.peerKey, Authorize: o.authorize, LeaderWait: o.leaderWait, Heartbeat: o.heartbeat, Ack: o.ack, StreamIdle: o.idle, Metrics: reg})
+	s, err := httpd.New(httpd.Options{Ops: verbs, Client: client, Faults: faults, PeerKey: o.peerKey, Authorize: o.authorize, LeaderWait: o.leaderWait, Heartbeat: o.heartbeat, Ack: o.ack, StreamIdle: o.idle, Metrics: reg})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +99,7 @@ func serve(t testing.TB, o options, m *opstest.Member, ln net.Listener) *node {
 		client.Close()
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return &node{t: t, member: m, server: s, addr: ln.Addr().String(), reg: reg}
+	return &node{t: t, member: m, server: s, addr: ln.Addr().String(), reg: reg, faults: faults}
 }
 
 // metric returns the value of a counter or a gauge, or how often a histogram was observed.

@@ -130,6 +130,19 @@ func (s *Server) getOperation(w http.ResponseWriter, r *request) error {
 	return writeJSON(w, http.StatusOK, operation(op))
 }
 
+// getOperations tells of the verbs that this member began, newest first.
+func (s *Server) getOperations(w http.ResponseWriter, _ *request) error {
+	all, err := s.ops.Operations()
+	if err != nil {
+		return err
+	}
+	out := api.Operations{Operations: make([]api.Operation, len(all))}
+	for i, op := range all {
+		out.Operations[i] = operation(op)
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
 func operation(op ops.Operation) api.Operation {
 	if op.Err != nil {
 		op.Problem = problem(op.Err)

@@ -26,6 +26,8 @@ const (
 	KindQuarantined   Kind = "quarantined"
 	KindReseed        Kind = "reseed_required"
 	KindInstalled     Kind = "installed"
+	KindFaultBegun    Kind = "fault_begun"
+	KindFaultEnded    Kind = "fault_ended"
 
 	// Those that only a stream has: they are made for one reader and not kept.
 	KindHeartbeat  Kind = "heartbeat"
@@ -75,6 +77,8 @@ func Kinds() []Spec {
 		{Quarantined{}, LevelError, "A replica is closed because its data must not be served"},
 		{ReseedRequired{}, LevelWarn, "A replica will be installed again from another member. Until then it serves what it has, if that is sound"},
 		{Installed{}, LevelInfo, "The data of a replica was replaced by an artifact of another member"},
+		{FaultBegun{}, LevelWarn, "For a drill, this member keeps itself from others, or is slow to them, for a time"},
+		{FaultEnded{}, LevelInfo, "A fault of a drill is over"},
 		{Heartbeat{}, LevelInfo, "In a stream alone: nothing happened for a while. Its id is that of the event before"},
 		{EventsLost{}, LevelWarn, "In a stream alone: the reader was too slow and has missed events. Its id is where it goes on"},
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -23,6 +24,9 @@ const (
 	behindEvents = 1024
 )
 
+// clockTime is how a time of today is told to people, in UTC.
+const clockTime = "15:04:05Z"
+
 // The reasons of a verdict, worst first. Those before reasonDegraded make it critical.
 const (
 	reasonNoLeader    = "no_leader"
@@ -32,6 +36,7 @@ const (
 	reasonPartitioned = "member_partitioned"
 	reasonDiskFull    = "disk_full"
 	reasonDisagree    = "leaders_disagree"
+	reasonFault       = "fault_injected"
 	reasonNotReady    = "member_not_ready"
 	reasonBehind      = "member_behind"
 )
@@ -75,6 +80,22 @@ func (r *row) cutOff() bool {
 	return *g.LeaderAgeMS > contactLost.Milliseconds()
 }
 
+// separation returns the fault that keeps the messages of a and b from each other, one way at least, if
+// either of them keeps up one that does.
+func separation(a, b *row) (api.Fault, bool) {
+	for _, x := range [...]struct{ holder, other *row }{{a, b}, {b, a}} {
+		if x.holder.answer == nil {
+			continue
+		}
+		for _, f := range x.holder.answer.Faults {
+			if f.Effect == api.FaultDrop && f.Peer == x.other.member.Name {
+				return f, true
+			}
+		}
+	}
+	return api.Fault{}, false
+}
+
 // view is what the answers say together.
 type view struct {
 	rows   []row
@@ -107,9 +128,7 @@ func aggregate(observer string, rows []row, now time.Time) api.Status {
 		}
 		s.Regions = append(s.Regions, v.region(&rows[i]))
 	}
-	if views := v.views(); len(views) > 1 {
-		s.Consistent, s.Views = false, views
-	}
+	s.Views, s.Consistent = v.views()
 	q := v.quorum()
 	s.Quorum = api.Quorum{Voters: q.Voters, Up: q.Up, Needed: q.Needed, Spare: q.Spare}
 	s.Health = v.health(q, s.Consistent, s.Regions)
@@ -166,11 +185,35 @@ func (v *view) nameOf(id string) string {
 	return id // a leader that this roster does not know: its number is all there is
 }
 
-// views returns one entry a leader that is named, newest term first, and last those that name none.
-// Members that name none do not disagree: without a second leader there is one view.
-func (v *view) views() []api.View {
+// leading returns the row of the leader, or nil.
+func (v *view) leading() *row {
+	for i := range v.rows {
+		if v.leader != "" && v.rows[i].member.ID == v.leader {
+			return &v.rows[i]
+		}
+	}
+	return nil
+}
+
+// partitioned reports whether a member that answers is cut off from the leader, by a fault or for so long
+// that it must be; why is for people.
+func (v *view) partitioned(r *row) (why string, cut bool) {
+	if l := v.leading(); l != nil && l != r {
+		if f, ok := separation(r, l); ok {
+			return fmt.Sprintf("fault %s on %s keeps it from %s until %s", f.ID, f.Member, l.member.Name, f.ExpiresAt.Format(clockTime)), true
+		}
+	}
+	return "no contact with a leader for more than " + contactLost.String(), r.cutOff()
+}
+
+// views returns the sides of a cluster that is split: one entry a leader that is named, newest term first, and
+// last those that name none. It returns none where there is one side: everybody who names a leader names the
+// same one, and whoever names none is not cut off from it, but about to hear of it. Members that name none do
+// not disagree about who leads.
+func (v *view) views() (_ []api.View, consistent bool) {
 	sides := map[string]*api.View{}
 	var silent api.View
+	lost := false // somebody names none because it is cut off
 	for i := range v.rows {
 		g, name := v.rows[i].group(), v.rows[i].member.Name
 		switch {
@@ -178,6 +221,8 @@ func (v *view) views() []api.View {
 		case g.Leader == nil:
 			silent.Term = max(silent.Term, g.Term)
 			silent.Members = append(silent.Members, name)
+			_, cut := v.partitioned(&v.rows[i])
+			lost = lost || cut
 		default:
 			side, ok := sides[*g.Leader]
 			if !ok {
@@ -189,8 +234,9 @@ func (v *view) views() []api.View {
 			side.Members = append(side.Members, name)
 		}
 	}
-	if len(sides) < 2 {
-		return nil
+	consistent = len(sides) < 2
+	if consistent && (len(sides) == 0 || !lost) {
+		return nil, consistent
 	}
 	out := make([]api.View, 0, len(sides)+1)
 	for _, side := range sides {
@@ -202,7 +248,7 @@ func (v *view) views() []api.View {
 	if len(silent.Members) > 0 {
 		out = append(out, silent)
 	}
-	return out
+	return out, consistent
 }
 
 // region makes the row of one member. What it does not know is null, but for the three legacy
@@ -221,7 +267,8 @@ func (v *view) region(r *row) api.Region {
 	}
 	a := r.answer
 	took := r.took.Milliseconds()
-	out.Reachable, out.Partitioned = true, r.cutOff()
+	_, out.Partitioned = v.partitioned(r)
+	out.Reachable, out.Faults = true, a.Faults
 	out.Ready, out.Version, out.BootEpoch = &a.Ready, &a.Version, &a.BootEpoch
 	out.Incarnation, out.UptimeMS, out.Capabilities = &a.Incarnation, &a.UptimeMS, a.Capabilities
 	out.TookMS, out.Disk = &took, a.Disk
@@ -245,8 +292,8 @@ func (v *view) region(r *row) api.Region {
 	return out
 }
 
-// quorum counts the voters that can take part. A member that answers over HTTP but is cut off from
-// a leader that others have does not; while the cluster is being born, answering is enough.
+// quorum counts the voters that can take part: with the leader or, where there is none, with the one that
+// most of them reach.
 func (v *view) quorum() membership.Quorum {
 	conf := &pb.ConfState{} // by position: before birth there are no ids
 	for i := range v.rows {
@@ -254,13 +301,38 @@ func (v *view) quorum() membership.Quorum {
 			conf.Voters = append(conf.Voters, uint64(i)+1)
 		}
 	}
-	return membership.QuorumOf(conf, func(pos ident.MemberID) bool {
-		r := &v.rows[pos-1]
-		if !v.born {
-			return r.answer != nil
+	with := func(pivot *row) membership.Quorum {
+		return membership.QuorumOf(conf, func(pos ident.MemberID) bool { return v.takesPart(&v.rows[pos-1], pivot) })
+	}
+	if v.leader != "" {
+		return with(v.leading())
+	}
+	best := membership.QuorumOf(conf, func(ident.MemberID) bool { return false })
+	for _, pos := range conf.Voters {
+		if r := &v.rows[pos-1]; v.takesPart(r, nil) {
+			if q := with(r); q.Up > best.Up {
+				best = q
+			}
 		}
-		return r.group() != nil && !r.quarantined() && !(v.leader != "" && r.cutOff())
-	})
+	}
+	return best
+}
+
+// takesPart reports whether r can decide something together with pivot; nil: with anybody. A member that
+// answers over HTTP but is cut off from a leader that others have cannot; while the cluster is being born,
+// answering is enough.
+func (v *view) takesPart(r, pivot *row) bool {
+	if !v.born {
+		return r.answer != nil
+	}
+	if r.group() == nil || r.quarantined() || v.leader != "" && r.cutOff() {
+		return false
+	}
+	if pivot == nil || pivot == r {
+		return true
+	}
+	_, apart := separation(r, pivot)
+	return !apart
 }
 
 // health is the verdict: critical when nothing can be written, degraded when something is lost that
@@ -309,9 +381,11 @@ func (v *view) health(q membership.Quorum, consistent bool, regions []api.Region
 		}
 		return r.Error.Code, true
 	})
-	members(reasonPartitioned, func(r *api.Region) (string, bool) {
-		return "no contact with a leader for more than " + contactLost.String(), r.Reachable && r.Partitioned
-	})
+	for i := range v.rows {
+		if why, cut := v.partitioned(&v.rows[i]); cut && v.rows[i].answer != nil {
+			find(api.HealthDegraded, api.Reason{Code: reasonPartitioned, Member: regions[i].Name, Detail: why})
+		}
+	}
 	for i := range regions {
 		r := &regions[i]
 		if r.Disk == nil || !r.Disk.Full {
@@ -327,6 +401,12 @@ func (v *view) health(q membership.Quorum, consistent bool, regions []api.Region
 	if !consistent {
 		find(api.HealthDegraded, api.Reason{Code: reasonDisagree, Detail: "members that answer name different leaders"})
 	}
+	members(reasonFault, func(r *api.Region) (string, bool) {
+		if len(r.Faults) == 0 {
+			return "", false
+		}
+		return faultsText(r.Faults), true
+	})
 	members(reasonNotReady, func(r *api.Region) (string, bool) {
 		return "", r.Ready != nil && !*r.Ready && r.Quarantine == nil
 	})
@@ -337,4 +417,22 @@ func (v *view) health(q membership.Quorum, consistent bool, regions []api.Region
 		return strconv.FormatUint(*r.LagEvents, 10) + " entries behind", true
 	})
 	return h
+}
+
+// faultsText says what a member keeps up: "f-1 against us-west, ap-south until 12:00:20Z".
+func faultsText(faults []api.Fault) string {
+	var ids, peers []string
+	var end time.Time
+	for _, f := range faults {
+		if !slices.Contains(ids, f.ID) {
+			ids = append(ids, f.ID)
+		}
+		if !slices.Contains(peers, f.Peer) {
+			peers = append(peers, f.Peer)
+		}
+		if f.ExpiresAt.After(end) {
+			end = f.ExpiresAt
+		}
+	}
+	return fmt.Sprintf("%s against %s until %s", strings.Join(ids, ", "), strings.Join(peers, ", "), end.Format(clockTime))
 }

@@ -126,7 +126,7 @@ func TestAggregate(t *testing.T) {
 		{
 			name: "a member that answers and is cut off does not count for the quorum",
 			rows: []row{says("1", "a", "1", 7, 125, 0), says("2", "b", "1", 7, 125, sec), says("3", "c", "", 7, 90, 6*sec)},
-			want: want{leader: "a", term: 7, relay: new(uint64(125)), level: "degraded", reasons: []string{"member_partitioned:c"}, quorum: q(3, 2, 2, 0), rows: []string{"125/0", "125/0", "~90/35"}, consistent: true},
+			want: want{leader: "a", term: 7, relay: new(uint64(125)), level: "degraded", reasons: []string{"member_partitioned:c"}, quorum: q(3, 2, 2, 0), rows: []string{"125/0", "125/0", "~90/35"}, views: "7 a: a b; 7 -: c", consistent: true},
 		},
 		{
 			name: "an old leader and a new one: both sides are shown, the newer term leads",

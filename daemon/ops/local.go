@@ -27,6 +27,7 @@ func (o *Ops) LocalStatus() api.LocalStatus {
 		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr,
 		Phase: string(s.Phase), WaitingFor: []string{},
 		Ready: s.Ready, Checks: readyChecks(s), Groups: []api.GroupStatus{},
+		Faults: o.OwnFaults(),
 	}
 	if !s.Cluster.IsZero() {
 		out.ClusterID = s.Cluster.String()

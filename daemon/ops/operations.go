@@ -89,6 +89,13 @@ func (o *operations) close() {
 	o.work.Wait()
 }
 
+// list returns those that are kept, oldest first.
+func (o *operations) list() []*operation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.mu.all)
+}
+
 func (o *operations) find(id string) *operation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -180,6 +187,20 @@ func (o *Ops) Operation(id string) (Operation, error) {
 		return Operation{}, &NotFoundError{What: "operation", Name: id}
 	}
 	return o.describe(op)
+}
+
+// Operations returns what is known now of every operation that is kept, newest first.
+func (o *Ops) Operations() ([]Operation, error) {
+	kept := o.operations.list()
+	out := make([]Operation, len(kept))
+	for i, op := range slices.Backward(kept) {
+		d, err := o.describe(op)
+		if err != nil {
+			return nil, err
+		}
+		out[len(kept)-1-i] = d
+	}
+	return out, nil
 }
 
 func (o *Ops) describe(op *operation) (Operation, error) {

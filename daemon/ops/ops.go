@@ -21,6 +21,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/state"
 )
@@ -62,6 +63,12 @@ type Options struct {
 	// Journal is what this member sees happen; nil: nothing ever.
 	Journal *journal.Journal
 
+	// Faults is this member's fault table; nil: there are no drills. MaxFault is how long a fault may
+	// last, 15 min. Crew is needed where there are other members that may have faults.
+	Faults   *peer.Faults
+	MaxFault time.Duration
+	Crew     Crew
+
 	// QuorumTimeout is how long a write may wait for its majority and a read for its index. 3 s.
 	QuorumTimeout time.Duration
 	// StatusTimeout is how long Status waits for the other members, all at once. 500 ms.
@@ -86,6 +93,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.FanOut == 0 {
 		o.FanOut = 2 * time.Second
+	}
+	if o.MaxFault == 0 {
+		o.MaxFault = 15 * time.Minute
 	}
 	if o.MaxDrift == 0 {
 		o.MaxDrift = 500 * time.Millisecond

@@ -18,6 +18,11 @@ import (
 func (o *Ops) Status(ctx context.Context) api.Status {
 	ctx, cancel := context.WithTimeout(ctx, o.opts.StatusTimeout)
 	defer cancel()
+	return aggregate(o.name, o.askAll(ctx), o.opts.Now())
+}
+
+// askAll asks every member, this one included, all at once, until ctx ends.
+func (o *Ops) askAll(ctx context.Context) []row {
 	local := o.LocalStatus()
 	rows := o.rows()
 	var asked sync.WaitGroup
@@ -30,7 +35,7 @@ func (o *Ops) Status(ctx context.Context) api.Status {
 		asked.Go(func() { o.ask(ctx, local.ClusterID, r) })
 	}
 	asked.Wait()
-	return aggregate(o.name, rows, o.opts.Now())
+	return rows
 }
 
 // rows returns who is to be asked, where: the roster or, before birth, the topology file.
