@@ -77,6 +77,16 @@ func (e *UnknownError) Error() string {
 // Unwrap returns the cause.
 func (e *UnknownError) Unwrap() error { return e.Err }
 
+// FaultsRemainError: members may keep up faults of a drill, until then at the latest.
+type FaultsRemainError struct {
+	Until time.Time
+	Why   []string
+}
+
+func (e *FaultsRemainError) Error() string {
+	return fmt.Sprintf("faults may remain until %s: %s", e.Until.UTC().Format(time.RFC3339), strings.Join(e.Why, "; "))
+}
+
 // TimeoutError: what was waited for did not come in time.
 type TimeoutError struct {
 	After time.Duration

@@ -50,6 +50,12 @@ func Explain(err error, impact Impact) Fault {
 		f.Exit, f.Code, f.Try = ExitUsage, "unknown_format", []string{"tidalctl help formatting"}
 		f.Details = map[string]any{"formats": output.Formats()}
 		why(e.Error())
+	} else if e, ok := errors.AsType[*FaultsRemainError](err); ok {
+		f.Exit, f.Code, f.Effect, f.Retryable = ExitFaultsRemain, "faults_remain", api.EffectUnknown, true
+		f.Details = map[string]any{"faults_until": e.Until.UTC()}
+		f.Try = []string{"tidalctl faults list", "tidalctl heal --all"}
+		f.State = fmt.Sprintf("faults may remain until %s (%s); they end by themselves", e.Until.UTC().Format(time.RFC3339), words.Age(max(time.Until(e.Until), 0)))
+		why(e.Why...)
 	} else if _, ok := errors.AsType[*ConfigError](err); ok {
 		f.Exit, f.Code, f.Try = ExitConfig, "bad_config", []string{"tidalctl help environment"}
 	} else if e, ok := errors.AsType[*InterruptedError](err); ok {
@@ -92,7 +98,9 @@ func Explain(err error, impact Impact) Fault {
 	if impact == ImpactRead {
 		f.Effect = api.EffectNone
 	}
-	f.State = stateOf(f.Effect)
+	if f.State == "" {
+		f.State = stateOf(f.Effect)
+	}
 	return f
 }
 

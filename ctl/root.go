@@ -16,6 +16,7 @@ import (
 const (
 	GroupRead   = "read"
 	GroupChange = "change"
+	GroupDrill  = "drill"
 	GroupClient = "client"
 )
 
@@ -43,7 +44,7 @@ that "tidald dev" starts on this machine:
 	}
 	root.CompletionOptions.DisableDefaultCmd = true // ctl/verbs has it, with the rules of a verb
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	root.AddGroup(&cobra.Group{ID: GroupRead, Title: "Read:"}, &cobra.Group{ID: GroupChange, Title: "Change:"}, &cobra.Group{ID: GroupClient, Title: "Client:"})
+	root.AddGroup(&cobra.Group{ID: GroupRead, Title: "Read:"}, &cobra.Group{ID: GroupChange, Title: "Change:"}, &cobra.Group{ID: GroupDrill, Title: "Drill:"}, &cobra.Group{ID: GroupClient, Title: "Client:"})
 	f.addFlags(root.PersistentFlags())
 	completeFlag(root, "output", output.Table, output.Wide, output.JSON, output.YAML, output.Name)
 	completeFlag(root, "color", iostreams.ColorAuto, iostreams.ColorAlways, iostreams.ColorNever)

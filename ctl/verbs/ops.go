@@ -33,11 +33,11 @@ func newOpsCmd(f *ctl.Factory) *cobra.Command {
 		Short: "Show what became of a change",
 		Long: `Show what became of a change. Every command that changes the cluster is an operation with
 an id; the member that ran it remembers it until it stops. All members are asked.`,
-		Example:     "  tidalctl ops show 5f0c2a9e7b1d4c33a8e6f901\n  tidalctl ops wait 5f0c2a9e7b1d4c33a8e6f901",
+		Example:     "  tidalctl ops list\n  tidalctl ops show 5f0c2a9e7b1d4c33a8e6f901\n  tidalctl ops wait 5f0c2a9e7b1d4c33a8e6f901",
 		GroupID:     ctl.GroupRead,
 		Annotations: ctl.ImpactRead.Annotation(),
 	}
-	cmd.AddCommand(newOpsShowCmd(f, "show ID", "Show one operation", false), newOpsShowCmd(f, "wait ID", "Wait for the end of an operation", true))
+	cmd.AddCommand(newOpsListCmd(f, nil), newOpsShowCmd(f, "show ID", "Show one operation", false), newOpsShowCmd(f, "wait ID", "Wait for the end of an operation", true))
 	return cmd
 }
 
@@ -98,12 +98,86 @@ func awaitOperation(ctx context.Context, c operationReader, id string) (api.Oper
 
 func operationDocument(op api.Operation) output.Document {
 	return output.Document{Kind: "operation", Value: op, Names: []string{op.Op}, View: func(bool) output.View {
-		t := output.Section{Columns: []output.Column{{Title: "operation"}, {Title: "verb"}, {Title: "state"}, {Title: "member"}, {Title: "started"}, {Title: "finished"}}}
+		return output.View{Sections: []output.Section{operationsTable([]api.Operation{op})}}
+	}}
+}
+
+func operationsTable(ops []api.Operation) output.Section {
+	t := output.Section{Columns: []output.Column{{Title: "operation"}, {Title: "verb"}, {Title: "state"}, {Title: "member"}, {Title: "started"}, {Title: "finished"}}}
+	for _, op := range ops {
 		finished := "-"
 		if op.FinishedAt != nil {
 			finished = op.FinishedAt.Format(time.RFC3339)
 		}
-		t.Rows = [][]string{{op.Op, op.Verb, op.State, words.Or(op.Member), op.StartedAt.Format(time.RFC3339), finished}}
-		return output.View{Sections: []output.Section{t}}
+		t.Rows = append(t.Rows, []string{op.Op, op.Verb, op.State, words.Or(op.Member), op.StartedAt.Format(time.RFC3339), finished})
+	}
+	return t
+}
+
+// operationsReader asks every member for its operations. *client.Client implements it.
+type operationsReader interface {
+	Operations(context.Context) ([]api.Operation, []client.Attempt, error)
+}
+
+type opsListOptions struct {
+	Client func() (operationsReader, error)
+	Out    *output.Printer
+}
+
+func newOpsListCmd(f *ctl.Factory, runF func(context.Context, *opsListOptions) error) *cobra.Command {
+	o := &opsListOptions{Client: func() (operationsReader, error) { return f.Client(f.Timeout(0)) }}
+	return &cobra.Command{
+		Use:         "list",
+		Short:       "List the changes that members remember, newest first",
+		Long:        "List the changes that members remember, newest first. Members that do not answer are named.",
+		Example:     "  tidalctl ops list",
+		Annotations: ctl.ImpactRead.Annotation(),
+		Args:        cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = f.Printer()
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return runOpsList(cmd.Context(), o)
+		},
+	}
+}
+
+func runOpsList(ctx context.Context, o *opsListOptions) error {
+	c, err := o.Client()
+	if err != nil {
+		return ctl.Failed("the operations were not read", err)
+	}
+	ops, silent, err := c.Operations(ctx)
+	if err != nil {
+		return ctl.Failed("the operations were not read", err)
+	}
+	return o.Out.Print(operationsDocument(ops, silent))
+}
+
+// operationsAnswer is what ops list prints.
+type operationsAnswer struct {
+	Operations []api.Operation  `json:"operations"`
+	Failed     []client.Attempt `json:"failed"` // who did not answer
+}
+
+func operationsDocument(ops []api.Operation, silent []client.Attempt) output.Document {
+	a := operationsAnswer{Operations: ops, Failed: []client.Attempt{}}
+	a.Failed = append(a.Failed, silent...)
+	names := make([]string, len(ops))
+	for i, op := range ops {
+		names[i] = op.Op
+	}
+	return output.Document{Kind: "operations", Value: a, Names: names, View: func(bool) output.View {
+		var v output.View
+		for _, s := range silent {
+			v.Notes = append(v.Notes, s.String())
+		}
+		if len(ops) == 0 {
+			v.Notes = append(v.Notes, "no member remembers an operation")
+		} else {
+			v.Sections = []output.Section{operationsTable(ops)}
+		}
+		return v
 	}}
 }

@@ -70,13 +70,18 @@ func TestSchema_OfWhatEveryVerbPrints(t *testing.T) {
 		"tidalctl leader transfer": {"leader transfer us-west --yes --timeout 1s"},
 		"tidalctl ops show":        {"ops show 5f0c2a9e7b1d4c33a8e6f901"},
 		"tidalctl ops wait":        {"ops wait 5f0c2a9e7b1d4c33a8e6f901 --timeout 10ms"},
+		"tidalctl ops list":        {"ops list"},
+		"tidalctl partition":       {"partition --isolate us-west --for 20s --confirm us-west", "partition --isolate us-west --for 20s --dry-run", "partition --isolate us-west"},
+		"tidalctl heal":            {"heal --all", "heal f-1", "heal"},
+		"tidalctl faults list":     {"faults list"},
 		"tidalctl version":         {"version"},
 		"tidalctl bench":           {"bench --clients 1 --for 20ms"},
 		"tidalctl events":          {"events", "events nobody"},
 		"tidalctl schema":          {"schema", "schema nothing"},
 	}
 	moving := (&promoting{op: &api.Operation{State: api.OperationDone}}).start(t)
-	endpoints := []string{member(t, "ok"), member(t, "degraded"), member(t, "unknown"), refusing(t, api.CodeOverloaded), cluster.members[0].url, moving, dead(t)}
+	faulted := (&faulty{faults: api.Faults{Faults: west, Acked: []string{"us-west"}, Failed: []string{}, Errors: []api.MemberError{}}}).start(t)
+	endpoints := []string{faulted, member(t, "ok"), member(t, "degraded"), member(t, "unknown"), refusing(t, api.CodeOverloaded), cluster.members[0].url, moving, dead(t)}
 	without := []string{"tidalctl", "tidalctl completion", "tidalctl docs man"}
 	io, _, _ := iostreams.Test()
 	root := ctl.NewRoot(newFactory(t, io, nil), verbs.All)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -194,6 +195,10 @@ func changeKey(s api.Status, failed error) []byte {
 	rows := make([]api.Region, len(s.Regions))
 	for i, r := range s.Regions {
 		r.AgeMS, r.TookMS, r.UptimeMS = nil, nil, nil
+		r.Faults = slices.Clone(r.Faults)
+		for j := range r.Faults {
+			r.Faults[j].LeftMS = 0
+		}
 		rows[i] = r
 	}
 	s.Regions = rows

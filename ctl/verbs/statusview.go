@@ -34,11 +34,13 @@ func statusView(s api.Status, wide bool) output.View {
 		v.Notes = append(v.Notes, fmt.Sprintf("the leader's last index, %s, was heard %s ago", words.CountOf(s.RelayLogLen), words.AgeOf(s.RelayLogAgeMS)))
 	}
 	v.Notes = append(v.Notes, "seen from "+words.Or(s.Observer)+", cluster "+words.Or(s.ClusterID)+", last index "+words.CountOf(s.RelayLogLen))
-	if s.Consistent || len(s.Views) == 0 {
+	if len(s.Views) == 0 {
 		v.Sections = []output.Section{memberRows("", s.Regions, wide)}
 		return v
 	}
-	v.Headline = headlineOf(s.Quorum) + "  members disagree about the leader"
+	if !s.Consistent {
+		v.Headline = headlineOf(s.Quorum) + "  members disagree about the leader"
+	}
 	rest := slices.Clone(s.Regions)
 	for _, side := range s.Views {
 		var rows []api.Region
