@@ -1,6 +1,7 @@
 package viewmodel
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/tidaldb/tidal/daemon/api"
@@ -28,6 +29,9 @@ func (b *builder) advice() []Advice {
 		if len(out) < maxAdvice {
 			out = append(out, Advice{text, command})
 		}
+	}
+	if slices.ContainsFunc(st.Regions, func(r api.Region) bool { return len(r.Faults) > 0 }) {
+		say("faults of a drill are in force; to end them now:", "tidalctl heal --all")
 	}
 	for _, r := range st.Health.Reasons {
 		switch r.Code {

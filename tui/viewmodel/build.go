@@ -222,6 +222,14 @@ func (b *builder) reason(r api.Reason) string {
 		return r.Member + " hears no leader"
 	case "disk_full":
 		return with("has an almost full disk")
+	case "fault_injected":
+		for i := range b.good.Status.Regions {
+			if x := &b.good.Status.Regions[i]; x.Name == r.Member && len(x.Faults) > 0 {
+				f := longest(x.Faults)
+				return fmt.Sprintf("fault %s on %s heals itself in %s (%s)", f.ID, r.Member, b.left(f), f.ExpiresAt.UTC().Format("15:04:05Z"))
+			}
+		}
+		return with("keeps up a fault")
 	case "member_not_ready":
 		return with("not ready")
 	case "member_behind":
@@ -282,10 +290,10 @@ const noSide = "none"
 
 func sideLabel(i int) string { return string(rune('A' + i%26)) }
 
-// sides shows members that disagree about the leader as what they are.
+// sides shows members that see different clusters as what they are.
 func (b *builder) sides() {
 	st := b.good.Status
-	if st.Consistent || len(st.Views) == 0 {
+	if len(st.Views) == 0 {
 		return
 	}
 	b.out.Verdict = "No side holds a quorum: nothing is written."

@@ -70,9 +70,12 @@ func changes(was, now *api.Status, at time.Time, newest uint64) []Event {
 	} else {
 		leaderChanges(was, now, tell)
 	}
-	if was.Consistent && !now.Consistent {
+	switch split, whole := len(now.Views) > 0, len(was.Views) == 0; {
+	case split && !now.Consistent && (whole || was.Consistent):
 		tell(Crit, "", "members disagree about the leader: %d sides", len(now.Views))
-	} else if !was.Consistent && now.Consistent {
+	case split && whole:
+		tell(Crit, "", "a side is cut off from the leader: %d sides", len(now.Views))
+	case !split && !whole:
 		tell(Info, "", "members agree about the leader again")
 	}
 	if was.Quorum.Up != now.Quorum.Up || was.Quorum.Voters != now.Quorum.Voters {

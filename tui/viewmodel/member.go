@@ -1,6 +1,8 @@
 package viewmodel
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
@@ -40,6 +42,7 @@ const (
 	well                     // nothing is wrong
 	leading                  // nothing is wrong, and it leads
 	slow
+	faulty // it keeps up faults of a drill
 	behind
 	notReady
 	fullDisk
@@ -79,6 +82,8 @@ func conditionOf(r *api.Region, found condition) condition {
 		return notReady
 	case found == behind:
 		return behind
+	case len(r.Faults) > 0:
+		return faulty
 	case r.TookMS != nil && *r.TookMS > slowAnswer.Milliseconds():
 		return slow
 	case r.IsLeader:
@@ -146,6 +151,24 @@ func Note(r api.Region) string {
 		return r.Error.Code + ": " + r.Error.Detail
 	case !r.Reachable:
 		return "no answer"
+	case len(r.Faults) > 0:
+		return Faults(r.Faults)
 	}
 	return ""
+}
+
+// Faults says which faults a member keeps up and for how much longer: "fault f-1 against us-east, 12s left".
+func Faults(faults []api.Fault) string {
+	var ids, peers []string
+	left := int64(0)
+	for _, f := range faults {
+		if !slices.Contains(ids, f.ID) {
+			ids = append(ids, f.ID)
+		}
+		if !slices.Contains(peers, f.Peer) {
+			peers = append(peers, f.Peer)
+		}
+		left = max(left, f.LeftMS)
+	}
+	return "fault " + strings.Join(ids, ", ") + " against " + strings.Join(peers, ", ") + ", " + words.Age(time.Duration(left)*time.Millisecond) + " left"
 }

@@ -1,9 +1,11 @@
 package viewmodel
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/tui/words"
@@ -140,7 +142,12 @@ func (b *builder) state(r *api.Region, t track, c condition) string {
 		}
 		return lasting("no answer")
 	case cutOff:
+		if len(r.Faults) > 0 {
+			return b.fault(r)
+		}
 		return lasting("hears no leader")
+	case faulty:
+		return b.fault(r)
 	case fullDisk:
 		return lasting("DISK FULL")
 	case notReady:
@@ -153,6 +160,22 @@ func (b *builder) state(r *api.Region, t track, c condition) string {
 		return "removed"
 	}
 	return ""
+}
+
+// fault is the badge of a member that keeps up faults: the one that lasts longest, and how much longer.
+func (b *builder) fault(r *api.Region) string {
+	f := longest(r.Faults)
+	return "FAULT " + f.ID + " " + b.left(f)
+}
+
+// longest returns the fault that ends last.
+func longest(faults []api.Fault) api.Fault {
+	return slices.MaxFunc(faults, func(a, b api.Fault) int { return cmp.Compare(a.LeftMS, b.LeftMS) })
+}
+
+// left is how much longer a fault lasts, by the clock of whoever keeps it up and the age of the sample.
+func (b *builder) left(f api.Fault) string {
+	return words.Age(max(time.Duration(f.LeftMS)*time.Millisecond-b.dated, 0))
 }
 
 // matches reports whether a row passes the filter.
