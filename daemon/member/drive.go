@@ -35,6 +35,15 @@ func (m *Member) Keep() {
 // MeasureDisk is what a started member does again and again: it finds out how much room there is.
 func (m *Member) MeasureDisk() { m.measureDisk() }
 
+// ConsiderHandover is what a started member does again and again: it hands over every group that it leads
+// and should not. It reports whether there was one.
+func (m *Member) ConsiderHandover() (reason bool) {
+	for _, g := range m.leads() {
+		reason = m.considerHandover(context.Background(), g) || reason
+	}
+	return reason
+}
+
 func (m *Member) startReplica(r *replica.Replica) {
 	if !m.opts.Foreground {
 		r.Start()

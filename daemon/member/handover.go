@@ -123,7 +123,7 @@ func (m *Member) considerHandover(ctx context.Context, g *group) bool {
 	s := g.replica.Status()
 	h := handover{full: m.disk().Full, patience: m.patience(), durable: s.Durable, commit: s.Commit}
 	if !s.UnsyncedSince.IsZero() {
-		h.unsynced = time.Since(s.UnsyncedSince)
+		h.unsynced = m.opts.Now().Sub(s.UnsyncedSince)
 	}
 	reason := h.reason()
 	if reason == "" || s.Transferee != 0 {

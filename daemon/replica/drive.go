@@ -105,9 +105,9 @@ type Call struct {
 	round *round
 }
 
-// Write begins what Replica.Write does. An error says that nothing happened.
-func (d *Driver) Write(data []byte) (*Call, error) {
-	w, err := d.r.admit(data, consensus.AckQuorum)
+// Write begins what Replica.Begin does. An error says that nothing happened.
+func (d *Driver) Write(data []byte, ack consensus.Ack) (*Call, error) {
+	w, err := d.r.admit(data, ack)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/tidaldb/tidal/daemon/consensus"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/replica"
 )
@@ -75,7 +76,7 @@ func TestReplica_WritesOfAnEarlierTermDoNotHoldUpNewOnes(t *testing.T) {
 	}
 	write := func(item string) {
 		t.Helper()
-		if _, err := h.d.Write(signal(item)); err != nil {
+		if _, err := h.d.Write(signal(item), consensus.AckQuorum); err != nil {
 			t.Fatal(err)
 		}
 		h.rest()

@@ -211,7 +211,7 @@ func (r *Replica) step(in consensus.Input) {
 	}
 	if len(fx.Append) > 0 {
 		r.loop.noteStamps(fx.Append)
-		r.loop.unsynced.add(len(fx.Append))
+		r.loop.unsynced.add(len(fx.Append), r.opts.Now())
 		r.appends.put(fx.Append...)
 	}
 	if len(fx.Send) > 0 {

@@ -56,11 +56,7 @@ func (r *Replica) takes(m *pb.Message) bool {
 // unsynced remembers when each frame that is not durable yet was handed to the append worker.
 type unsynced []time.Time
 
-func (u *unsynced) add(frames int) {
-	if frames == 0 {
-		return
-	}
-	now := time.Now()
+func (u *unsynced) add(frames int, now time.Time) {
 	for range frames {
 		*u = append(*u, now)
 	}

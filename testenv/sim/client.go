@@ -4,15 +4,19 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/consensus"
 	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/query"
 	"github.com/tidaldb/tidal/daemon/replica"
+	"github.com/tidaldb/tidal/daemon/state"
 )
 
 // outcome is what a client knows of its operation.
@@ -23,6 +27,7 @@ const (
 	acked           // it happened
 	failed          // it certainly did not and will not happen
 	unknown         // it may have happened, and may happen yet
+	durable         // it is in the leader's log, and happens unless that leader is lost
 )
 
 // op is one operation of a session. A write carries its number in each of its records.
@@ -38,7 +43,8 @@ type op struct {
 	id ident.EntryID // of an acknowledged write
 
 	read  bool
-	item  string
+	item  name
+	user  string // whose feed it reads; empty: it reads an item
 	min   uint64 // index from which on a read may be served
 	exact bool   // linearizable
 
@@ -48,7 +54,10 @@ type op struct {
 	// floor of a linearizable read is the newest index that anybody was told of before it began.
 	floor uint64
 
-	adds int // signals of item 0
+	ack     consensus.Ack
+	adds    int  // views of the counter
+	signal  int  // which record is its only signal; -1: there is none, or several
+	settled bool // its signal was not refused
 
 	// A write with a key may be tried again, with the same number and the same bytes: root is the first
 	// try, which remembers all of them, itself included.
@@ -65,7 +74,7 @@ func (o *op) known() outcome {
 		switch {
 		case t.outcome == acked:
 			return acked
-		case t.outcome != failed:
+		case t.outcome != failed: // also one that was durable
 			all = unknown
 		}
 	}
@@ -88,6 +97,7 @@ type clients struct {
 	all      []*op
 	open     []*op // waiting, in order
 	sessions []*session
+	streams  []*stream
 	newest   uint64 // highest index that anybody was told of
 	finals   []*op  // what the healed cluster is asked
 }
@@ -98,6 +108,11 @@ func newClients(c *cluster) clients {
 		s := &session{id: i}
 		cl.sessions = append(cl.sessions, s)
 		c.after(c.around(c.plan.opEvery), func() { c.clients.think(s) })
+	}
+	for i := range c.plan.streams {
+		s := &stream{c: c, id: uint64(i)}
+		cl.streams = append(cl.streams, s)
+		c.after(c.around(c.plan.opEvery), s.step)
 	}
 	return cl
 }
@@ -149,31 +164,57 @@ func (cl *clients) enter(o *op) {
 	cl.c.after(e/2+cl.c.upTo(3*e), func() { cl.deadline(o) })
 }
 
-func (cl *clients) itemName() string { return "item-" + strconv.Itoa(cl.c.rng.IntN(cl.c.plan.items)) }
+// The workload is small, so that everything meets everything.
+func (cl *clients) drawItem() name {
+	collections := []string{command.DefaultCollection, command.DefaultCollection, command.DefaultCollection, "films", "books"}
+	return name{collections[cl.c.rng.IntN(len(collections))], itemName(cl.c.rng.IntN(cl.c.plan.items))}
+}
 
-// write sends one to four records in one write.
+const users = 3 // that hide items, and have feeds
+
+func itemName(i int) string { return "item-" + strconv.Itoa(i) }
+func userName(i int) string { return "user-" + strconv.Itoa(i) }
+
+func (cl *clients) drawUser() string { return userName(cl.c.rng.IntN(users)) }
+
+// counter is the item whose views porcupine looks at: it is never deleted.
+var counter = name{command.DefaultCollection, "item-0"} // itemName(0)
+
+// write sends one write.
 func (cl *clients) write(s *session, m *member) *op {
 	c := cl.c
 	o := cl.begin(s, m)
-	var w command.Write
-	for range 1 + c.rng.IntN(2)*c.rng.IntN(4) {
-		item := cl.itemName()
-		switch p := c.rng.IntN(100); {
-		case p < 60:
-			w.Records = append(w.Records, command.Signal{Item: item, Type: "view", User: fmt.Sprintf("w%d", o.n), Milli: 1000})
-			if item == "item-0" {
-				o.adds++
-			}
-		case p < 65:
-			w.Records = append(w.Records, command.Signal{Item: item, Type: "unheard-of", User: fmt.Sprintf("w%d", o.n), Milli: 1000})
-		default:
-			pad := c.rng.IntN(100)
-			if c.chance(0.03) {
-				pad = c.rng.IntN(3 << 10)
-			}
-			attrs := fmt.Sprintf(`{"op":%d,"pad":"%*s"}`, o.n, pad, "")
-			w.Records = append(w.Records, command.Item{ID: item, Attrs: []byte(attrs)})
+	w := cl.drawWrite(o)
+	if c.chance(0.15) {
+		o.ack = consensus.AckLeader
+	}
+	o.data = command.EncodeWrite(w)
+	c.note(m.id, "write", o.n, uint64(len(w.Records)), uint64(o.ack))
+	cl.send(o)
+	return o
+}
+
+// drawWrite draws a write of one to five records, at least one of which has the number of o.
+func (cl *clients) drawWrite(o *op) (w command.Write) {
+	c := cl.c
+	o.signal = -1
+	numbered, signals := false, 0
+	for i := range 1 + c.rng.IntN(2)*c.rng.IntN(4) {
+		r := cl.drawRecord(o)
+		numbered = numbered || numberOf(r) != 0
+		if _, ok := r.(command.Signal); ok {
+			signals++
+			o.signal = i
 		}
+		w.Records = append(w.Records, r)
+	}
+	if !numbered {
+		o.signal = len(w.Records)
+		signals++
+		w.Records = append(w.Records, cl.drawSignal(o))
+	}
+	if signals != 1 {
+		o.signal = -1
 	}
 	if len(w.Records) > 1 {
 		c.sometimes("write of many records")
@@ -181,10 +222,62 @@ func (cl *clients) write(s *session, m *member) *op {
 	if o.keyed = c.chance(0.5); o.keyed {
 		w.Key = &command.Key{Hash: number16(o.n), Body: number16(^o.n)}
 	}
-	o.data = command.EncodeWrite(w)
-	c.note(m.id, "write", o.n, uint64(len(w.Records)))
-	cl.send(o)
-	return o
+	return w
+}
+
+func (cl *clients) drawSignal(o *op) command.Signal {
+	s := command.Signal{Type: "view", User: fmt.Sprintf("%s%d", writePrefix, o.n), Milli: 1000}
+	item := cl.drawItem()
+	if s.Collection, s.Item = item.collection, item.item; cl.c.chance(0.1) {
+		s.Type = "like" // not every collection has it
+	} else if item == counter {
+		o.adds++
+	}
+	return s
+}
+
+// drawRecord draws one record of a write.
+func (cl *clients) drawRecord(o *op) command.Record {
+	c := cl.c
+	item := cl.drawItem()
+	switch p := c.rng.IntN(100); {
+	case p < 50:
+		return cl.drawSignal(o)
+	case p < 75:
+		pad := c.rng.IntN(100)
+		if c.chance(0.03) {
+			pad = c.rng.IntN(3 << 10)
+		}
+		attrs := fmt.Sprintf(`{"op":%d,"pad":"%*s"}`, o.n, pad, "")
+		return command.Item{Collection: item.collection, ID: item.item, Attrs: []byte(attrs)}
+	case p < 82:
+		dimension := 4
+		if c.chance(0.1) {
+			dimension = 5
+		}
+		vector := make([]byte, dimension*entity.FloatBytes)
+		binary.LittleEndian.PutUint32(vector, math.Float32bits(float32(o.n))) // exact up to 2^24
+		return command.Embedding{Collection: item.collection, Item: item.item, Vector: vector}
+	case p < 90:
+		return command.HardNeg{Collection: item.collection, Item: item.item, User: cl.drawUser(), Hide: c.chance(0.6)}
+	case p < 95 && item != counter:
+		return command.Delete{Collection: item.collection, ID: item.item}
+	default:
+		d := command.Collection{Name: item.collection, Schema: entity.Schema{
+			HalfLife: []time.Duration{time.Hour, entity.DefaultCollection().HalfLife}[c.rng.IntN(2)],
+			Types:    []entity.SignalType{{Name: "view", Milli: 1000}},
+		}}
+		if d.Name == command.DefaultCollection { // half of what is declared fits what is there
+			d.Schema.HalfLife = entity.DefaultCollection().HalfLife
+		}
+		if c.chance(0.7) {
+			d.Schema.Types = append(d.Schema.Types, entity.SignalType{Name: "like", Milli: 2000})
+		}
+		if c.chance(0.2) {
+			d.Schema.Dimension = 4 + c.rng.IntN(2)
+		}
+		return d
+	}
 }
 
 func number16(n uint64) (b [16]byte) {
@@ -194,7 +287,7 @@ func number16(n uint64) (b [16]byte) {
 
 func (cl *clients) send(o *op) {
 	var err error
-	if o.call, err = o.member.driver.Write(o.data); err != nil {
+	if o.call, err = o.member.driver.Write(o.data, o.ack); err != nil {
 		cl.failed(o, err)
 	}
 	o.member.look()
@@ -208,7 +301,7 @@ func (cl *clients) retry(root *op) {
 		return
 	}
 	c.sometimes("write tried again with its key")
-	o := &op{n: root.n, root: root, member: m, began: c.now, data: root.data, keyed: true, adds: root.adds}
+	o := &op{n: root.n, root: root, member: m, began: c.now, data: root.data, keyed: true, adds: root.adds, ack: root.ack}
 	root.tries = append(root.tries, o)
 	cl.enter(o)
 	c.note(m.id, "retry", o.n)
@@ -218,7 +311,10 @@ func (cl *clients) retry(root *op) {
 // read asks for an item: linearizable, or labelled with the index it reflects.
 func (cl *clients) read(s *session, m *member, exact bool) *op {
 	o := cl.begin(s, m)
-	o.read, o.exact, o.item = true, exact, cl.itemName()
+	o.read, o.exact, o.item = true, exact, cl.drawItem()
+	if cl.c.chance(0.3) {
+		o.user = cl.drawUser()
+	}
 	if s != nil {
 		o.min = s.saw
 	}
@@ -278,6 +374,11 @@ func (cl *clients) vanished(m *member) {
 			cl.end(o, unknown)
 		}
 	}
+	for _, s := range cl.streams {
+		if s.member == m {
+			s.broken()
+		}
+	}
 }
 
 // answers takes what m has answered.
@@ -285,6 +386,11 @@ func (cl *clients) answers(m *member) {
 	for _, o := range cl.open {
 		if o.member == m && o.outcome == waiting {
 			cl.poll(o)
+		}
+	}
+	for _, s := range cl.streams {
+		if s.member == m {
+			s.answers()
 		}
 	}
 }
@@ -316,13 +422,25 @@ func (cl *clients) poll(o *op) {
 	}
 }
 
-// serve reads an item from the state of the member, and compares it with what it was at that index.
+// serve reads an item or a feed from the state of the member, and compares it with what it was at that
+// index.
 func (cl *clients) serve(o *op) {
 	c, m := cl.c, o.member
 	view := m.replica.View()
 	defer m.close(view)
 	at := view.Position().Applied
-	d, ok, err := query.Item(view, entity.DefaultCollection().Name, o.item, m.wall().UnixMilli())
+	read := cl.serveItem
+	if o.user != "" {
+		read = cl.serveFeed
+	}
+	seen, err := read(o, view, at)
+	if _, missing := errors.AsType[*query.NoCollectionError](err); missing {
+		c.sometimes("read of no collection")
+		if c.oracle.model.exists(o.item.collection, at.Index) {
+			c.violated("read %d at %s: %w", o.n, at, err)
+		}
+		err = nil
+	}
 	if err != nil {
 		cl.end(o, failed)
 		if !m.damaged && m.trouble == nil {
@@ -330,18 +448,10 @@ func (cl *clients) serve(o *op) {
 		}
 		return
 	}
-	want, got := c.oracle.at(o.item, at.Index), version{exists: ok}
-	if ok {
-		got = version{exists: true, written: d.Version, op: numberIn(string(opOf(d.Attrs))), views: d.Signals[0].Count}
-	}
-	o.exists, o.views = got.exists, got.views
-	if got.exists != want.exists || got.exists && (got.written != want.written || got.op != want.op || got.views != want.views) {
-		c.violated("read %d of %s at %s finds %s, want %s", o.n, o.item, at, got, want)
-	}
 	if at.Index < o.min || o.session != nil && at.Index < o.session.saw {
 		c.violated("read %d is served at %s, after %d", o.n, at, o.min)
 	}
-	c.note(m.id, "served", o.n, at.Index, got.written, got.views)
+	c.note(m.id, "served", o.n, at.Index, seen)
 	if o.exact {
 		c.sometimes("linearizable read")
 	} else {
@@ -351,14 +461,74 @@ func (cl *clients) serve(o *op) {
 	cl.end(o, acked)
 }
 
-// opOf cuts the number of the write out of attributes.
-func opOf(attrs []byte) []byte {
-	for i, c := range attrs {
-		if c == ',' {
-			return attrs[:i]
+func (cl *clients) serveItem(o *op, view *state.View, at ident.EntryID) (seen uint64, err error) {
+	got, err := versionIn(view, o.item, o.member.wall().UnixMilli())
+	if err != nil {
+		return 0, err
+	}
+	o.exists, o.views = got.exists, got.views
+	if want := cl.c.oracle.model.visible(o.item, at.Index); got != want {
+		cl.c.violated("read %d of %s at %s finds %s, want %s", o.n, o.item, at, got, want)
+	}
+	if got.dimension > 0 {
+		cl.c.sometimes("embedding read")
+	}
+	return got.written + got.views, nil
+}
+
+// versionIn reads an item from a state.
+func versionIn(view *state.View, n name, now int64) (version, error) {
+	d, ok, err := query.Item(view, n.collection, n.item, now)
+	if err != nil || !ok {
+		return version{}, err
+	}
+	v := version{exists: true, created: d.Created, written: d.Version, op: numberIn(string(opOf(d.Attrs))), dimension: d.Dimension}
+	for _, s := range d.Signals {
+		if s.Type == "like" {
+			v.likes = s.Count
+		} else {
+			v.views = s.Count
 		}
 	}
-	return attrs
+	return v, nil
+}
+
+func (cl *clients) serveFeed(o *op, view *state.View, at ident.EntryID) (seen uint64, err error) {
+	ids, err := feedIn(view, query.FeedRequest{Collection: o.item.collection, Limit: 2 * cl.c.plan.items, Now: o.member.wall().UnixMilli(), User: o.user})
+	if unranked, ok := errors.AsType[*unrankedError](err); ok {
+		cl.c.violated("read %d at %s: %w", o.n, at, unranked)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if want := cl.c.oracle.model.feed(o.item.collection, o.user, at.Index); !slices.Equal(ids, want) {
+		cl.c.violated("read %d of the feed of %s for %s at %s finds %q, want %q", o.n, o.item.collection, o.user, at, ids, want)
+	}
+	cl.c.sometimes("feed read")
+	return uint64(len(ids)), nil
+}
+
+// unrankedError: a feed is not in the order of its masses.
+type unrankedError struct{ place int }
+
+func (e *unrankedError) Error() string {
+	return fmt.Sprintf("item %d of a feed ranks above the one before it", e.place)
+}
+
+// feedIn reads a feed from a state and returns its items, sorted by name.
+func feedIn(view *state.View, r query.FeedRequest) (ids []string, err error) {
+	feed, err := query.Feed(view, r)
+	if err != nil {
+		return nil, err
+	}
+	for i, x := range feed.Items {
+		ids = append(ids, x.ID)
+		if i > 0 && x.Mass.Compare(feed.Items[i-1].Mass) > 0 {
+			return nil, &unrankedError{i}
+		}
+	}
+	slices.Sort(ids)
+	return ids, nil
 }
 
 func (cl *clients) saw(o *op, index uint64) {
@@ -372,11 +542,21 @@ func (cl *clients) saw(o *op, index uint64) {
 func (cl *clients) failed(o *op, err error) {
 	c := cl.c
 	cl.end(o, failed)
+	if o.outcome = cl.explain(err); o.outcome == unknown {
+		return
+	}
+	if at, ok := c.oracle.ops[o.n]; ok && !o.read && o.root.known() == failed {
+		c.violated("write %d failed (%v) and is applied at %s", o.n, err, at.id)
+	}
+}
+
+// explain says what an error means, and takes note of it.
+func (cl *clients) explain(err error) outcome {
+	c := cl.c
 	var full *replica.DiskFullError
 	if _, ok := errors.AsType[*replica.UnknownOutcomeError](err); ok {
-		o.outcome = unknown
 		c.sometimes("outcome unknown")
-		return
+		return unknown
 	}
 	switch {
 	case errors.Is(err, replica.ErrLost):
@@ -397,20 +577,22 @@ func (cl *clients) failed(o *op, err error) {
 		} else if _, ok := errors.AsType[*replica.TooLargeError](err); ok {
 			c.sometimes("write too large")
 		} else {
-			c.violated("operation %d ended with %v", o.n, err)
+			c.violated("an operation ended with %v", err)
 		}
 	}
-	if at, ok := c.oracle.ops[o.n]; ok && !o.read && o.root.known() == failed {
-		c.violated("write %d failed (%v) and is applied at %s", o.n, err, at.id)
-	}
+	return failed
 }
 
 // acked: what is acknowledged is in state here, where it was said to be, with the outcome that
 // everybody gets, and durable on the members named.
 func (cl *clients) acked(o *op, res replica.Result) {
 	c, m := cl.c, o.member
+	if o.id = res.ID; res.Ack == consensus.AckLeader {
+		cl.end(o, durable)
+		cl.durable(o)
+		return
+	}
 	cl.end(o, acked)
-	o.id = res.ID
 	c.note(m.id, "acknowledged", o.n, res.ID.Term, res.ID.Index)
 	c.sometimes("write acknowledged")
 	if m.failed != nil {
@@ -426,18 +608,33 @@ func (cl *clients) acked(o *op, res replica.Result) {
 	if res.Outcome.First != (ident.EntryID{}) {
 		c.sometimes("write acknowledged that was taken before")
 	}
-	if len(res.Outcome.Refused) > 0 {
-		c.sometimes("record refused in apply")
+	o.root.settled = !slices.ContainsFunc(res.Outcome.Refused, func(r command.Refusal) bool { return r.Record == o.root.signal })
+	for _, r := range res.Outcome.Refused {
+		c.sometimes("record refused: " + r.Code)
 	}
 	for _, id := range res.Replicated {
-		if o := c.members[id-1]; o.known.last.Index < res.ID.Index && !o.damaged {
+		if o := c.byID(id); o.known.last.Index < res.ID.Index && !o.damaged {
 			c.violated("write at %s is not durable on member %d, which has %s", res.ID, id, o.known.last)
 		}
 	}
-	if 2*(len(res.Replicated)+1) <= len(c.members) && res.Replicated != nil {
+	if res.Replicated != nil && !c.oracle.reaches(append(slices.Clone(res.Replicated), m.as), m.applied.Index) {
 		c.violated("write %d at %s is acknowledged with %v, no majority", o.n, res.ID, res.Replicated)
 	}
 	cl.saw(o, res.ID.Index)
+}
+
+// durable: what is acknowledged by the leader alone is durable in its log. It may be lost with it, and then
+// another leader has put something else there: see the audit.
+func (cl *clients) durable(o *op) {
+	c, m := cl.c, o.member
+	c.note(m.id, "durable", o.n, o.id.Term, o.id.Index)
+	c.sometimes("write acknowledged by the leader alone")
+	if o.ack != consensus.AckLeader {
+		c.violated("write %d asked for a quorum and is acknowledged by member %d alone", o.n, m.id)
+	}
+	if _, ok := c.oracle.entries[o.id]; !ok || m.known.last.Index < o.id.Index {
+		c.violated("write %d at %s is not durable on member %d, which has %s", o.n, o.id, m.id, m.known.last)
+	}
 }
 
 // last asks the healed cluster: one write through its leader, one linearizable read at every member.
@@ -453,6 +650,9 @@ func (cl *clients) last(leader *member) {
 // asked again: the leader may have been busy, or replaced.
 func (cl *clients) finished() bool {
 	done := len(cl.open) == 0
+	for _, s := range cl.streams {
+		done = done && len(s.parts) == 0
+	}
 	for i, o := range cl.finals {
 		switch {
 		case o.outcome == waiting:

@@ -21,7 +21,12 @@
 //   - client.go: a write is acknowledged exactly where it is applied, with the outcome that everybody
 //     gets; a refused one is never applied, one of unknown outcome at most once; a linearizable read is
 //     never older than what anybody was told before it, a session never goes back, and what is read is
-//     exactly what the log says for the index that the answer names
+//     exactly what the log says for the index that the answer names; what the leader alone acknowledged is
+//     in its log, and lost only with it
+//   - model.go: what writes came to, and what items and feeds are at every index, is what a second
+//     reading of the rules in maps says, which model_test.go compares with a real store
+//   - stream.go: of the lines of /ingest each is taken once, and none before those in front of it
+//   - roster.go: ids are given once, adjacent configurations overlap, who acknowledges is a quorum
 //
 // Logs are kept short, so members that were away fetch artifacts, over connections that break, and
 // install them, as they do when their own data is condemned.

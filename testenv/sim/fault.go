@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/datadir"
-	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/wal"
 	"github.com/tidaldb/tidal/testenv/simfs"
 
@@ -107,17 +106,18 @@ func (c *cluster) kill(m *member, span time.Duration) bool {
 // gone tells o that the process of a peer is gone.
 func (c *cluster) gone(o, m *member) {
 	if o != m && o.serving() && c.now >= o.pausedUntil {
-		o.process.PeerGone(ident.MemberID(m.id))
+		o.process.PeerGone(m.as)
 		o.look()
 	}
 }
 
 // rumour: the leader's process is said to be gone, and it lives.
 func (c *cluster) rumour(m *member, _ time.Duration) bool {
-	if !m.serving() || m.role.Leader == 0 || uint64(m.role.Leader) == m.id {
+	leader := c.byID(m.role.Leader)
+	if !m.serving() || leader == nil || leader == m {
 		return false
 	}
-	c.gone(m, c.members[m.role.Leader-1])
+	c.gone(m, leader)
 	return true
 }
 
@@ -434,9 +434,12 @@ func (c *cluster) transfer(*member, time.Duration) bool {
 	if leader == nil || len(c.members) == 1 {
 		return false
 	}
-	to := ident.MemberID(1 + c.rng.IntN(len(c.members)))
-	c.note(leader.id, "transfer", uint64(to))
-	leader.replica.Transfer(to)
+	to := c.members[c.rng.IntN(len(c.members))]
+	if to.as == 0 {
+		return false
+	}
+	c.note(leader.id, "transfer", to.id)
+	leader.replica.Transfer(to.as)
 	leader.look()
 	return true
 }

@@ -14,13 +14,13 @@ const (
 	historyTime = time.Second / 2
 )
 
-// counting is one operation on the counter of item 0: it adds, or it sees a value.
+// counting is one operation on the counter: it adds, or it sees a value.
 type counting struct {
 	read bool
 	add  uint64
 }
 
-// checkLinearizable has porcupine look at the views of item 0, beside the exact check of every read at
+// checkLinearizable has porcupine look at the views of the counter, beside the exact check of every read at
 // its index (client.go): it knows nothing of indexes, only of what clients saw and when.
 func (c *cluster) checkLinearizable() {
 	model := porcupine.Model{
@@ -43,7 +43,7 @@ func (c *cluster) checkLinearizable() {
 		}
 		p := porcupine.Operation{ClientId: len(history), Call: int64(o.began), Return: int64(o.ended)}
 		switch {
-		case o.read && o.exact && o.outcome == acked && o.item == "item-0" && o.exists:
+		case o.read && o.exact && o.outcome == acked && o.item == counter && o.user == "" && o.exists:
 			p.Input, p.Output = counting{read: true}, o.views
 		case !o.read && o.root == o && o.adds > 0 && o.known() != failed:
 			p.Input, p.Output = counting{add: uint64(o.adds)}, uint64(0)

@@ -15,17 +15,22 @@ func Markers() []string {
 		"quarantined for damage: log_corrupt", "damaged member refuses to start", "lost disk waits",
 		"copied directory refused", "disk almost full", "majority damaged",
 		"artifact installed", "artifact not needed", "transfer broken", "transfer resumed",
+		"artifact installed beside a sound log", "barrier given", "artifact installed under a barrier", "damaged member healed",
+		"leader has a reason to hand over", "leader hands over for its disk", "disks audited",
 		// The network.
 		"message dropped", "message doubled", "message late by minutes", "leader's port refuses",
 		// Consensus.
 		"leader elected", "write lost to another leader", "not leader",
 		// Clients.
-		"write acknowledged", "write of many records", "entry of many writes", "record refused in apply",
+		"write acknowledged", "write of many records", "entry of many writes",
+		"record refused: unknown_collection", "record refused: unknown_signal", "record refused: dimension_mismatch", "record refused: schema_in_use",
 		"outcome unknown", "unknown write is in", "unknown write is not in",
 		"write refused while closing", "write refused by a full disk", "given up before it was proposed",
 		"refused by a failed replica", "overloaded: writes",
 		"write tried again with its key", "write with a key taken once", "write acknowledged that was taken before",
-		"linearizable read", "labelled read", "read waited in vain", "history linearizable",
+		"write acknowledged by the leader alone", "write acknowledged by the leader alone is in", "write lost with its leader",
+		"part of a stream acknowledged", "stream broken with parts under way",
+		"linearizable read", "labelled read", "read waited in vain", "read of no collection", "feed read", "embedding read", "history linearizable",
 	}
 	for _, k := range kinds {
 		all = append(all, "fault "+k.name)

@@ -23,6 +23,9 @@ const (
 
 	// keepEvery is the pace of a keeper.
 	keepEvery = time.Second
+
+	// handoverEvery is the pace of a leader that asks itself whether it should go on.
+	handoverEvery = 2 * time.Second
 )
 
 // epoch is the wall time of every clock at the beginning, but for its own error.
@@ -31,7 +34,8 @@ var epoch = time.UnixMilli(1_760_000_000_000)
 // member is one machine with a disk: a process runs on it, or none.
 type member struct {
 	c    *cluster
-	id   uint64
+	id   uint64         // of the machine
+	as   ident.MemberID // whom it is in the cluster; 0: nobody yet
 	name string
 	addr string
 
@@ -65,6 +69,7 @@ type member struct {
 	hangUntil time.Duration
 
 	barrier pendingBarrier
+	barred  bool              // a barrier was given, and nothing was opened since
 	greeted map[uint64]uint64 // life of each peer that was heard in this life
 
 	known known
@@ -225,7 +230,7 @@ func (m *member) serve() {
 		m.closed(err)
 		return
 	}
-	m.noteGeneration()
+	m.noteGeneration(r)
 	m.replica, m.driver = r, r.Drive()
 	m.greeted = map[uint64]uint64{}
 	s := r.Status()
@@ -237,6 +242,7 @@ func (m *member) serve() {
 	m.tickLater()
 	m.after(c.around(c.plan.flushEvery), m.flush)
 	m.after(c.upTo(200*time.Millisecond), m.measure)
+	m.after(c.upTo(handoverEvery), m.considerHandover)
 	m.look()
 }
 
@@ -261,26 +267,42 @@ func (m *member) closed(err error) {
 }
 
 // noteGeneration takes note of what was opened. A new generation came by an artifact.
-func (m *member) noteGeneration() {
+func (m *member) noteGeneration(r *replica.Replica) {
 	gen, ok, err := m.dir.Group(0).Current()
 	if err != nil || !ok {
 		m.c.violated("member %d serves without a generation: %w", m.id, err)
 		return
 	}
-	was := m.gen
-	if m.gen = gen; was == gen || was == (datadir.Generation{}) {
+	was, barred := m.gen, m.barred
+	m.gen, m.barred = gen, false
+	if was == gen || was == (datadir.Generation{}) {
 		return
 	}
 	m.c.note(m.id, "installed", gen.Log, gen.State)
 	m.c.sometimes("artifact installed")
+	if barred {
+		m.c.sometimes("artifact installed under a barrier")
+	}
 	if gen.Log == was.Log {
 		m.c.sometimes("artifact installed beside a sound log")
 		return
 	}
-	m.known.last, m.known.inFlight = ident.EntryID{}, nil // the barrier answers for it
+	m.checkReplaced(r)
+	m.known.last, m.known.inFlight = ident.EntryID{}, nil
 	if m.damaged && !m.beyond && gen.State != was.State {
 		m.damaged = false
 		m.c.sometimes("damaged member healed")
+	}
+}
+
+// checkReplaced: a log that is replaced held nothing beyond the artifact that a leader may count on. One whose
+// last entry is of the artifact's last term, or a later one, had all of the artifact's log before it.
+func (m *member) checkReplaced(r *replica.Replica) {
+	view := r.View()
+	at := view.Position().Applied
+	m.close(view)
+	if k := m.known.last; k.Term >= at.Term && k.Index > at.Index {
+		m.c.violated("member %d replaces a log that ended at %s by an artifact of %s", m.id, k, at)
 	}
 }
 
@@ -319,7 +341,7 @@ func (m *member) tellPins() {
 	pins := m.process.Pins()
 	for _, o := range m.c.members {
 		if o != m && o.serving() && m.c.net.open(m.id, o.id) {
-			o.process.Pinned(ident.MemberID(m.id), pins)
+			o.process.Pinned(m.as, pins)
 		}
 	}
 }
@@ -361,6 +383,24 @@ func (m *member) measure() {
 	m.process.MeasureDisk()
 	if m.process.Status().Disk.Full {
 		m.c.sometimes("disk almost full")
+	}
+	m.look()
+}
+
+// considerHandover has a leader whose disk is full or stands still look for another one.
+func (m *member) considerHandover() {
+	m.after(handoverEvery, m.considerHandover)
+	if !m.serving() {
+		return
+	}
+	before := m.replica.Status().Transferee
+	if !m.process.ConsiderHandover() {
+		return
+	}
+	m.c.sometimes("leader has a reason to hand over")
+	m.driver.Turn()
+	if before == 0 && m.replica.Status().Transferee != 0 {
+		m.c.sometimes("leader hands over for its disk")
 	}
 	m.look()
 }
@@ -417,7 +457,7 @@ func (m *member) newRole(role consensus.Role) {
 	m.role = role
 	c.note(m.id, "role", role.Term, uint64(role.Leader), uint64(role.State))
 	if role.State == raft.StateLeader {
-		c.oracle.leads(m.id, role.Term)
+		c.oracle.leads(m.as, role.Term)
 	}
 }
 
@@ -473,7 +513,7 @@ func (m *member) noteVote() {
 	v := m.dir.Vote(0)
 	if v != m.known.vote {
 		m.known.vote = v
-		m.c.oracle.votes(m.id, v)
+		m.c.oracle.votes(m.as, v)
 	}
 }
 
@@ -547,7 +587,7 @@ func (m *member) end(next *simfs.FS) {
 	m.life++
 	old := m.disk
 	m.disk = next
-	m.barrier = pendingBarrier{}
+	m.barrier, m.barred = pendingBarrier{}, false
 	m.c.note(m.id, "end", m.life)
 	m.c.clients.vanished(m)
 	old.Forget()
@@ -597,36 +637,31 @@ func (m *member) heal() {
 }
 
 // receive takes the bytes of one message from a peer.
-func (m *member) receive(from *member, fromLife uint64, b []byte) {
-	if !m.serving() {
+func (m *member) receive(from sender, b []byte) {
+	if !m.serving() || m.greeted[from.m.id] != from.life && !m.greet(from) {
 		return
-	}
-	if m.greeted[from.id] != fromLife {
-		if !m.greet(from, fromLife) {
-			return
-		}
 	}
 	msg := &pb.Message{}
 	if err := proto.Unmarshal(b, msg); err != nil {
 		m.c.violated("unmarshal: %v", err)
 		return
 	}
-	m.process.Deliver(ident.MemberID(from.id), 0, []*pb.Message{msg})
+	m.process.Deliver(from.as, 0, []*pb.Message{msg})
 	m.look()
 }
 
 // greet is the handshake that begins a stream.
-func (m *member) greet(from *member, life uint64) bool {
-	if !from.serving() || from.life != life {
+func (m *member) greet(from sender) bool {
+	if !from.m.serving() || from.m.life != from.life {
 		return false // the connection is not there any more
 	}
-	if _, refusal := m.process.Hello(from.process.SelfHello()); refusal != nil {
-		m.c.note(m.id, "refuses", from.id)
-		m.c.violated("member %d refuses member %d: %v", m.id, from.id, refusal)
+	if _, refusal := m.process.Hello(from.m.process.SelfHello()); refusal != nil {
+		m.c.note(m.id, "refuses", from.m.id)
+		m.c.violated("member %d refuses member %d: %v", m.id, from.m.id, refusal)
 		return false
 	}
-	m.greeted[from.id] = life
-	m.process.PeerChanged(peer.PeerStatus{Peer: peer.Peer{ID: ident.MemberID(from.id)}, Connected: true})
+	m.greeted[from.m.id] = from.life
+	m.process.PeerChanged(peer.PeerStatus{Peer: peer.Peer{ID: from.as}, Connected: true})
 	return true
 }
 
@@ -644,7 +679,7 @@ func (m *member) checkIdentity() {
 	case now.BootEpoch < was.BootEpoch:
 		m.c.violated("member %d has boot epoch %d, had %d", m.id, now.BootEpoch, was.BootEpoch)
 	}
-	if now.ID != 0 {
+	if m.as = now.ID; m.as != 0 {
 		m.c.oracle.born(m, now)
 	}
 }
@@ -694,7 +729,7 @@ func (m *member) mayLeave(msg *pb.Message) {
 	case pb.MsgVoteResp:
 		want := datadir.Vote{Term: msg.GetTerm(), Vote: msg.GetTo()}
 		if !msg.GetReject() {
-			m.c.oracle.votes(m.id, want)
+			m.c.oracle.votes(m.as, want)
 			if v := m.dir.Vote(0); v.Term < want.Term || v.Term == want.Term && v != want {
 				m.c.violated("member %d votes for %d in term %d, durable is %+v", m.id, want.Vote, want.Term, v)
 			}

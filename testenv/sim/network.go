@@ -5,6 +5,8 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/tidaldb/tidal/daemon/ident"
 )
 
 // conditions are what every link suffers.
@@ -33,47 +35,56 @@ func newNetwork(c *cluster) network {
 // open reports whether messages pass from one member to another.
 func (n *network) open(from, to uint64) bool { return n.cuts[link{from, to}] == 0 }
 
+// sender is a process that sends, at the time when it does.
+type sender struct {
+	m    *member
+	life uint64
+	as   ident.MemberID
+}
+
 func (n *network) send(from *member, msg *pb.Message) {
-	c, to := n.c, msg.GetTo()
-	if to == 0 || to > uint64(len(c.members)) || to == from.id || msg.GetFrom() != from.id {
-		c.violated("member %d sends %s from %d to %d", from.id, msg.GetType(), msg.GetFrom(), to)
+	c, to := n.c, n.c.byID(ident.MemberID(msg.GetTo()))
+	if to == from || ident.MemberID(msg.GetFrom()) != from.as {
+		c.violated("member %d sends %s from %d to %d", from.id, msg.GetType(), msg.GetFrom(), msg.GetTo())
 		return
+	}
+	if to == nil {
+		return // its disk is gone
 	}
 	b, err := proto.Marshal(msg)
 	if err != nil {
 		c.violated("marshal %s: %v", msg.GetType(), err)
 		return
 	}
-	c.note(from.id, "send", to, uint64(msg.GetType()), foldBytes(fnvOffset, b))
+	c.note(from.id, "send", to.id, uint64(msg.GetType()), foldBytes(fnvOffset, b))
 	copies := 1
 	switch {
-	case !n.open(from.id, to) || c.chance(n.drop):
+	case !n.open(from.id, to.id) || c.chance(n.drop):
 		c.sometimes("message dropped")
 		return
 	case c.chance(n.double):
 		copies = 2
 		c.sometimes("message doubled")
 	}
-	life := from.life
+	as := sender{from, from.life, from.as}
 	for range copies {
 		delay := c.plan.tick/200 + c.upTo(n.delayMax)
 		if c.chance(n.stray) {
 			delay = c.upTo(maxStray)
 			c.sometimes("message late by minutes")
 		}
-		c.after(delay, func() { n.deliver(from, life, to, b) })
+		c.after(delay, func() { n.deliver(as, to, b) })
 	}
 }
 
 // deliver drops what crosses a link that was cut meanwhile. A paused process receives when it goes on.
-func (n *network) deliver(from *member, life, to uint64, b []byte) {
-	m := n.c.members[to-1]
+func (n *network) deliver(from sender, to *member, b []byte) {
 	switch {
-	case !n.open(from.id, to) || !m.serving():
-	case n.c.now < m.pausedUntil:
-		m.after(0, func() { m.receive(from, life, b) })
+	case !n.open(from.m.id, to.id) || !to.serving():
+	case n.c.now < to.pausedUntil:
+		to.after(0, func() { to.receive(from, b) })
 	default:
-		m.receive(from, life, b)
+		to.receive(from, b)
 	}
 }
 

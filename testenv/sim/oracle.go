@@ -2,10 +2,7 @@ package sim
 
 import (
 	"bytes"
-	"fmt"
-	"slices"
-	"sort"
-	"strings"
+	"cmp"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
@@ -29,14 +26,18 @@ type oracle struct {
 	genesis []byte
 	members map[uint64]bool // that were born
 
-	leaders  map[uint64]uint64        // by term
-	promises map[promise]uint64       // votes
-	entries  map[ident.EntryID]uint64 // hash of everything that was ever on its way to a log
+	leaders  map[uint64]ident.MemberID // by term
+	promises map[promise]uint64        // votes
+	entries  map[ident.EntryID]uint64  // hash of everything that was ever on its way to a log
 
 	// chosen are the applied entries; chosen[i] is at index firstIndex+i, the first of them the birth.
 	chosen []choice
-	items  map[string][]version
+	model  *model
 	ops    map[uint64]placed // by number: where a write was taken
+
+	// incarnations of all members that there ever were, by their ids, which are given once.
+	incarnations map[ident.MemberID]ident.Incarnation
+	nextID       uint64
 
 	// outcomes is what became of each appearance of a write, of which only the first can be taken.
 	outcomes map[appearance]command.Outcome
@@ -51,36 +52,36 @@ type appearance struct {
 	id ident.EntryID
 }
 
-type promise struct{ member, term uint64 }
+type promise struct {
+	member ident.MemberID
+	term   uint64
+}
 
 type choice struct {
 	id    ident.EntryID
 	data  uint64 // hash of the entry
 	state uint64 // hash of the state that has applied it
+
+	// In force from here on.
+	conf   *pb.ConfState
+	roster *membership.Roster
 }
 
 // placed says where a write was taken.
 type placed struct{ id ident.EntryID }
 
-// version is an item from one index on, until the next version of it.
-type version struct {
-	index   uint64
-	exists  bool
-	written uint64 // index of the entry that wrote its document
-	op      uint64 // that wrote it
-	views   uint64
-}
-
 func newOracle(c *cluster) oracle {
 	return oracle{
 		c:        c,
 		members:  map[uint64]bool{},
-		leaders:  map[uint64]uint64{},
+		leaders:  map[uint64]ident.MemberID{},
 		promises: map[promise]uint64{},
 		entries:  map[ident.EntryID]uint64{},
-		items:    map[string][]version{},
+		model:    newModel(),
 		ops:      map[uint64]placed{},
 		outcomes: map[appearance]command.Outcome{},
+
+		incarnations: map[ident.MemberID]ident.Incarnation{},
 	}
 }
 
@@ -118,8 +119,9 @@ func (o *oracle) begin() error {
 		return err
 	}
 	h, err := hashState(o.store.NewView())
-	o.chosen = []choice{{id: at.Applied, state: h}}
-	return err
+	roster := genesis.Roster()
+	o.chosen = []choice{{id: at.Applied, state: h, conf: at.Conf, roster: &roster}}
+	return cmp.Or(err, o.checkRoster(&roster))
 }
 
 func (o *oracle) close() {
@@ -145,7 +147,7 @@ func hashState(v *state.View) (h uint64, err error) {
 }
 
 // leads: at most one leader a term.
-func (o *oracle) leads(member, term uint64) {
+func (o *oracle) leads(member ident.MemberID, term uint64) {
 	if other, ok := o.leaders[term]; ok && other != member {
 		o.c.violated("members %d and %d lead term %d", other, member, term)
 	}
@@ -154,7 +156,7 @@ func (o *oracle) leads(member, term uint64) {
 }
 
 // votes: at most one vote a member and term, for ever.
-func (o *oracle) votes(member uint64, v datadir.Vote) {
+func (o *oracle) votes(member ident.MemberID, v datadir.Vote) {
 	if v.Vote == 0 {
 		return
 	}
@@ -208,8 +210,15 @@ func (o *oracle) choose(e *pb.Entry) {
 		o.c.violated("reference, entry %s: %w", entryID(e), err)
 		return
 	}
-	id := entryID(e)
-	o.chosen = append(o.chosen, choice{id: id, data: hashEntry(e), state: h})
+	id, was := entryID(e), o.newest()
+	now := choice{id: id, data: hashEntry(e), state: h, conf: o.store.Position().Conf, roster: cmp.Or(run.Roster, was.roster)}
+	o.chosen = append(o.chosen, now)
+	if now.roster != was.roster {
+		err = o.checkRoster(now.roster)
+	}
+	if err := cmp.Or(err, checkSuccessor(was.conf, now.conf)); err != nil {
+		o.c.violated("entry %s: %w", id, err)
+	}
 	entry, err := command.Decode(e.GetData())
 	if err != nil || entry.Kind != command.KindWrites {
 		return
@@ -223,69 +232,39 @@ func (o *oracle) choose(e *pb.Entry) {
 	}
 }
 
-// write takes note of one write, applied at id.
+// newest is the last entry that anybody has applied.
+func (o *oracle) newest() *choice { return &o.chosen[len(o.chosen)-1] }
+
+// write takes note of one write, applied at id: it came to what the model says.
 func (o *oracle) write(id ident.EntryID, records command.Records, outcome command.Outcome) {
-	var n uint64
-	for r := 0; records.Next(); r++ {
-		refused := slices.ContainsFunc(outcome.Refused, func(x command.Refusal) bool { return x.Record == r })
-		item, v := "", version{}
-		switch records.Kind() {
-		case command.RecordSignal:
-			s := records.Signal()
-			n = numberIn(s.User)
-			item, v = s.Item, o.at(s.Item, id.Index)
-			v.views++
-		case command.RecordItem:
-			x := records.Item()
-			n = numberIn(string(x.Attrs))
-			item, v = x.ID, o.at(x.ID, id.Index)
-			v.exists, v.written, v.op = true, id.Index, n
-		}
-		if !refused && outcome.First == (ident.EntryID{}) && outcome.Denied == nil {
-			v.index = id.Index
-			item = strings.Clone(item)
-			o.items[item] = append(o.items[item], v)
-		}
+	w := o.model.write(id, records)
+	if !w.is(outcome) {
+		o.c.violated("write %d at %s came to %+v, the model says %+v", w.number, id, outcome, w)
+	}
+	for _, l := range w.lines {
+		o.c.clients.streams[l.stream].taken(l.line, id)
+	}
+	n := w.number
+	if n == 0 {
+		return // a part of a stream
 	}
 	op := o.c.clients.ops[n]
 	o.outcomes[appearance{n, id}] = outcome
-	was, again := o.ops[n]
+	_, again := o.ops[n]
 	switch {
 	case op == nil:
 		o.c.violated("write %d is applied at %s, nobody asked for it", n, id)
 		return
-	case again && outcome.First != was.id:
-		o.c.violated("write %d is taken at %s and at %s (it says that it was at %s)", n, was.id, id, outcome.First)
-	case again:
+	case w.first != (ident.EntryID{}):
 		o.c.sometimes("write with a key taken once")
 		return
-	case outcome.First != (ident.EntryID{}):
-		o.c.violated("write %d at %s says that it was taken at %s, it was not", n, id, outcome.First)
+	case again:
+		o.c.violated("write %d is taken at %s and at %s", n, o.ops[n].id, id)
 	}
 	o.ops[n] = placed{id}
 	if op.known() == failed {
 		o.c.violated("write %d is applied at %s, its client was told that nothing happened", n, id)
 	}
-}
-
-// numberIn returns the number of the write in a user or in attributes.
-func numberIn(s string) (n uint64) {
-	for _, c := range s {
-		if c >= '0' && c <= '9' {
-			n = 10*n + uint64(c-'0')
-		}
-	}
-	return n
-}
-
-// at returns an item as of index.
-func (o *oracle) at(item string, index uint64) version {
-	all := o.items[item]
-	i := sort.Search(len(all), func(i int) bool { return all[i].index > index })
-	if i == 0 {
-		return version{}
-	}
-	return all[i-1]
 }
 
 // stands: the state of a member is what the reference was at the same index.
@@ -304,9 +283,4 @@ func (o *oracle) stands(m *member) {
 	case h != o.chosen[i].state:
 		o.c.violated("member %d has another state at %s", m.id, m.applied)
 	}
-}
-
-// String is for messages.
-func (v version) String() string {
-	return fmt.Sprintf("exists %t, version %d by write %d, %d views", v.exists, v.written, v.op, v.views)
 }

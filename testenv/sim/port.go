@@ -140,7 +140,9 @@ func (p port) Barrier(_ context.Context, addr string, r peer.BarrierRequest) (pe
 	id, done, err := m.barrier.answer()
 	if done {
 		m.barrier = pendingBarrier{}
-		m.c.sometimes("barrier given")
+		if m.barred = err == nil; m.barred {
+			m.c.sometimes("barrier given")
+		}
 		return peer.BarrierReply{Term: id.Term, Index: id.Index}, err
 	}
 	return peer.BarrierReply{}, errors.New("no answer yet")
@@ -156,9 +158,9 @@ type pendingBarrier struct {
 
 // Opened is told at once, or never: raft asks again.
 func (p port) Opened(to ident.MemberID, groups []peer.GroupPosition) {
-	o := p.m.c.members[to-1]
-	if o.serving() && p.m.c.net.open(p.m.id, o.id) {
-		o.process.Opened(ident.MemberID(p.m.id), groups)
+	o := p.m.c.byID(to)
+	if o != nil && o.serving() && p.m.c.net.open(p.m.id, o.id) {
+		o.process.Opened(p.m.as, groups)
 		o.look()
 	}
 }

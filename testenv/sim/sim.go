@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/raft/v3"
 
 	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/ident"
 	daemon "github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/replica"
@@ -65,6 +66,7 @@ type plan struct {
 	phase        time.Duration // of faults
 	items        int
 	sessions     int
+	streams      int
 	mayDamage    int // members whose only copies may be damaged for good; the others keep a good one
 	mustHalt     bool
 	kinds        []kind // of faults, one entry a unit of weight
@@ -108,6 +110,7 @@ func drawPlan(rng *rand.Rand) plan {
 	p.phase = 70*e + time.Duration(rng.Int64N(int64(80*e)))
 	p.items = 1 + rng.IntN(20)
 	p.sessions = 1 + rng.IntN(5)
+	p.streams = rng.IntN(3)
 	p.mayDamage = (p.members - 1) / 2
 	if p.mustHalt = rng.IntN(25) == 0; p.mustHalt {
 		p.mayDamage = p.members - 1
@@ -145,6 +148,7 @@ type cluster struct {
 	oracle   oracle
 	healed   bool
 	done     bool
+	agreed   bool // the core became equal
 }
 
 // Run plays the whole of one seed.
@@ -165,6 +169,9 @@ func Run(seed uint64, opts Options) Result {
 	for _, m := range c.members {
 		where += m.String() + "\n"
 		m.stop()
+	}
+	if c.err == nil && c.agreed && seed%disksSample == 0 {
+		c.auditDisks()
 	}
 	c.oracle.close()
 	r := Result{
@@ -227,6 +234,16 @@ func (c *cluster) violated(format string, v ...any) {
 	}
 }
 
+// byID returns the machine that is a member of the cluster now, or nil.
+func (c *cluster) byID(id ident.MemberID) *member {
+	for _, m := range c.members {
+		if m.as == id && id != 0 {
+			return m
+		}
+	}
+	return nil
+}
+
 // leader returns the live leader of the newest term, or nil.
 func (c *cluster) leader() *member {
 	var leader *member
@@ -274,7 +291,7 @@ func bootLimit(p *plan) time.Duration { return 2 * p.election() }
 func (c *cluster) awaitLeader(until time.Duration) {
 	leader := c.leader()
 	for _, m := range c.core() {
-		if leader == nil || !m.serving() || m.role.Term != leader.role.Term || uint64(m.role.Leader) != leader.id {
+		if leader == nil || !m.serving() || m.role.Term != leader.role.Term || m.role.Leader != leader.as {
 			if c.now >= until {
 				c.violated("no leader that all of %d members follow, %d election timeouts after the faults ended", len(c.core()), electLimit)
 			}
@@ -297,7 +314,7 @@ func (c *cluster) awaitAgreement(until time.Duration) {
 	}
 	switch {
 	case c.clients.finished() && equal:
-		c.done = true
+		c.done, c.agreed = true, true
 	case c.now < until:
 		c.after(c.plan.tick, func() { c.awaitAgreement(until) })
 	default:

@@ -19,7 +19,8 @@ import (
 )
 
 var (
-	seedFlag   = flag.Uint64("seed", 0, "play this one seed")
+	seedFlag   = flag.Uint64("seed", 0, "play this one seed, and nothing else")
+	aloneFlag  = flag.Bool("alone", false, "with -repeat: in this process")
 	seedsFlag  = flag.Uint64("seeds", 10, "play this many seeds")
 	firstFlag  = flag.Uint64("first", 1, "the first of them")
 	repeatFlag = flag.Uint64("repeat", 3, "play this many seeds twice")
@@ -37,7 +38,7 @@ func play(t *testing.T, seed uint64, opts Options) Result {
 }
 
 // Every seed keeps every promise. A failure is played again with
-// "go test ./testenv/sim -run Sim -seed N".
+// "go test -v ./testenv/sim -run Sim -seed N".
 func TestSim_Seeds(t *testing.T) {
 	first, n := *firstFlag, *seedsFlag
 	if *seedFlag != 0 {
@@ -52,6 +53,9 @@ func TestSim_Seeds(t *testing.T) {
 			break
 		}
 		sum.add(r)
+		if *seedFlag != 0 {
+			t.Logf("seed %d: hash %016x after %d events and %s\n%s", seed, r.Hash, r.Events, r.Simulated, strings.Join(r.FaultList, "\n"))
+		}
 	}
 	t.Log(sum)
 	if *reportFlag != "" {
@@ -62,6 +66,13 @@ func TestSim_Seeds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func skipForSeed(t *testing.T) {
+	t.Helper()
+	if *seedFlag != 0 {
+		t.Skip("-seed plays one seed")
 	}
 }
 
@@ -86,6 +97,7 @@ func firstLine(err error) string {
 
 // The seeds that failed once.
 func TestSim_Kept(t *testing.T) {
+	skipForSeed(t)
 	f, err := os.Open(filepath.Join("testdata", "seeds.txt"))
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +120,17 @@ func TestSim_Kept(t *testing.T) {
 
 // The same seed is the same run, event by event, however many processors there are.
 func TestSim_Repeats(t *testing.T) {
+	skipForSeed(t)
+	if n := uint64(runtime.NumCPU()); *repeatFlag > 8 && n > 1 && !*aloneFlag {
+		share := (*repeatFlag + n - 1) / n
+		onEveryProcessor(t, func(i uint64) []string {
+			from := min(i*share, *repeatFlag)
+			return []string{"-test.run", "^TestSim_Repeats$", "-first", strconv.FormatUint(*firstFlag+from, 10),
+				"-repeat", strconv.FormatUint(min(share, *repeatFlag-from), 10), "-alone"}
+		}, func(*exec.Cmd) {})
+		fmt.Printf("simulator: %d seeds played twice, with one processor and with eight\n", *repeatFlag)
+		return
+	}
 	procs := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(procs)
 	for seed := *firstFlag; seed < *firstFlag+*repeatFlag; seed++ {
@@ -128,27 +151,15 @@ func TestSim_Repeats(t *testing.T) {
 	}
 }
 
-// floors are what a soak must reach, at least five minutes of it on two processors.
-var floors = struct {
-	seeds                        int
-	hours, faultsPerMinute, pace float64 // faults a CPU minute; simulated seconds a CPU second
-}{300, 10, 1500, 100}
-
-// TestSim_Soak plays fresh seeds in a process for every processor, because raft's jitter is drawn from a
-// source that a process has once.
-func TestSim_Soak(t *testing.T) {
-	if *soakFlag == 0 {
-		t.Skip("without -soak")
-	}
-	sum := newTotals()
+// onEveryProcessor runs this test binary once for each processor, with the arguments for the i-th, because
+// raft's jitter is drawn from a source that a process has once. done is called one at a time.
+func onEveryProcessor(t *testing.T, args func(i uint64) []string, done func(*exec.Cmd)) {
+	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	first := uint64(time.Now().Unix()) << 20
-	for i := range runtime.NumCPU() {
+	for i := range uint64(runtime.NumCPU()) {
 		wg.Go(func() {
-			report := filepath.Join(t.TempDir(), "report")
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestSim_Seeds$", "-test.timeout", (*soakFlag + 2*time.Minute).String(),
-				"-first", strconv.FormatUint(first+uint64(i)<<16, 10), "-part", soakFlag.String(), "-report", report)
+			cmd := exec.CommandContext(t.Context(), os.Args[0], args(i)...)
 			cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
 			out, err := cmd.CombinedOutput()
 			mu.Lock()
@@ -156,25 +167,57 @@ func TestSim_Soak(t *testing.T) {
 			if err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
-			part := newTotals()
-			if b, err := os.ReadFile(report); err != nil {
-				t.Error(err)
-			} else if err := json.Unmarshal(b, part); err != nil {
-				t.Error(err)
-			}
-			sum.join(part)
-			sum.CPU += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+			done(cmd)
 		})
 	}
 	wg.Wait()
-	fmt.Println("simulator:", sum)
+}
+
+// floors are what a soak must reach, at least five minutes of it on two processors.
+var floors = struct {
+	seeds                        int
+	markers                      int
+	hours, faultsPerMinute, pace float64 // faults a CPU minute; simulated seconds a CPU second
+}{300, 60, 10, 1500, 100}
+
+// TestSim_Soak plays fresh seeds in a process for every processor.
+func TestSim_Soak(t *testing.T) {
+	skipForSeed(t)
+	if *soakFlag == 0 {
+		t.Skip("without -soak")
+	}
+	sum := newTotals()
+	first := uint64(time.Now().Unix()) << 20
+	dir := t.TempDir()
+	report := func(i uint64) string { return filepath.Join(dir, strconv.FormatUint(i, 10)) }
+	var reports uint64
+	onEveryProcessor(t, func(i uint64) []string {
+		return []string{"-test.run", "^TestSim_Seeds$", "-test.timeout", (*soakFlag + 2*time.Minute).String(),
+			"-first", strconv.FormatUint(first+i<<16, 10), "-part", soakFlag.String(), "-report", report(i)}
+	}, func(cmd *exec.Cmd) {
+		sum.CPU += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		reports++
+	})
+	for i := range reports {
+		part := newTotals()
+		if b, err := os.ReadFile(report(i)); err != nil {
+			t.Error(err)
+		} else if err := json.Unmarshal(b, part); err != nil {
+			t.Error(err)
+		}
+		sum.join(part)
+	}
 	var missing []string
 	for _, m := range Markers() {
 		if sum.Seen[m] == 0 {
 			missing = append(missing, m)
 		}
 	}
-	fmt.Printf("simulator: %d of %d markers reached, never: %q\n", len(Markers())-len(missing), len(Markers()), missing)
+	fmt.Printf("simulator: %s; %d of %d markers reached", sum, len(Markers())-len(missing), len(Markers()))
+	if len(missing) > 0 {
+		fmt.Printf(", never: %q", missing)
+	}
+	fmt.Println()
 	if !*floorsFlag {
 		return
 	}
@@ -182,7 +225,7 @@ func TestSim_Soak(t *testing.T) {
 		t.Errorf("never reached: %q", missing)
 	}
 	minutes := sum.CPU.Minutes()
-	if sum.Seeds < floors.seeds || sum.Simulated.Hours() < floors.hours || float64(sum.faults()) < floors.faultsPerMinute*minutes ||
+	if sum.Seeds < floors.seeds || len(Markers()) < floors.markers || sum.Simulated.Hours() < floors.hours || float64(sum.faults()) < floors.faultsPerMinute*minutes ||
 		sum.Simulated.Minutes() < floors.pace*minutes {
 		t.Errorf("%s, want %+v", sum, floors)
 	}
