@@ -114,7 +114,9 @@ func (w *writer) keyedRecord(key command.Key, records *command.Records) (done, e
 	if d.refused != nil {
 		r.Refused = []entity.Refusal{*d.refused}
 	}
-	w.remember(key, r)
+	if !mutantRecordKeysForgotten {
+		w.remember(key, r)
+	}
 	return d, nil
 }
 
@@ -264,7 +266,9 @@ func (w *writer) deleteItem(d command.Delete) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	r.row.Exists, r.row.Totals = false, r.row.Totals[:0]
+	if r.row.Exists = false; !mutantDeleteKeepsTotals {
+		r.row.Totals = r.row.Totals[:0]
+	}
 	r.cleared, r.item, r.embedding = true, nil, nil
 	return done{}, nil
 }

@@ -361,6 +361,10 @@ func (m *Machine) propose(p *Proposal) error {
 	case ents[0] != e: // raft put an empty entry in the place of a change that has to wait
 		m.answer(Answer{Token: p.Token, Err: ErrConfBusy})
 	default:
+		if mutantLeaderAcksEarly && p.Ack == AckLeader {
+			m.answer(Answer{Token: p.Token, ID: id})
+			break
+		}
 		m.writes.add(waiter{token: p.Token, id: id, ack: p.Ack})
 	}
 	if err := m.collect(m.rn.Ready()); err != nil {

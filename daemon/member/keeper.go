@@ -138,7 +138,7 @@ func (g *group) opened(peer ident.MemberID) {
 	g.keeper.mu.Lock()
 	delete(g.keeper.mu.wanting, peer)
 	g.keeper.mu.Unlock()
-	g.replica.SnapDone(peer, true)
+	g.replica.SnapDone(peer, !mutantSnapshotFailure)
 }
 
 // KeepLogs is what a started member does again and again: it drops what no one needs of its logs.

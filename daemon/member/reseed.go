@@ -84,7 +84,9 @@ func (k *keeper) carryOut(ctx context.Context, g *group, latched *datadir.Reseed
 		if err := k.raiseBarrier(ctx, src); err != nil {
 			return err
 		}
-		r.Always, r.Least = true, k.barrier.Index
+		if r.Always = true; !mutantArtifactCached {
+			r.Least = k.barrier.Index
+		}
 	}
 	from := src
 	if other, ok := k.otherSource(src); ok && k.stuck >= sourcePatience {
@@ -183,7 +185,9 @@ func (k *keeper) install(a *snapshot.Artifact, src source) error {
 	start := time.Now()
 	err := k.replace(a)
 	k.endFetch() // opening removes what was not installed
-	k.barrier = nil
+	if !mutantBarrierKept {
+		k.barrier = nil
+	}
 	g := k.m.openGroup(k, k.m.identity(), func(store *state.Store) error {
 		if err != nil {
 			return nil // it is the old data
@@ -225,7 +229,7 @@ func (k *keeper) replace(a *snapshot.Artifact) error {
 		}
 		i.Term = k.barrier.Term
 	}
-	if !keepLog {
+	if !keepLog || mutantLogReplaced {
 		o := k.m.logOptions(k.group, "")
 		i.NewLog = &o
 	}

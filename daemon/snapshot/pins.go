@@ -85,6 +85,9 @@ func reached(index uint64, match map[ident.MemberID]uint64) bool {
 func (p *pins) lowest() uint64 {
 	lowest := uint64(Unpinned)
 	note := func(p pin) {
+		if mutantPinOffByOne && p.index != 0 {
+			p.index++
+		}
 		if p.index != 0 {
 			lowest = min(lowest, p.index)
 		}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // mutant is a known bug and the test that must find it.
@@ -52,6 +53,14 @@ func mutants() []mutant {
 		{tag: "suffix_kept", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 150},
 		{tag: "tail_in_place", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 150},
 		{tag: "fuse_silent", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 150},
+		{tag: "leader_acks_early", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 20},
+		{tag: "delete_keeps_totals", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 20},
+		{tag: "record_keys_forgotten", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 20},
+		{tag: "log_replaced", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 50},
+		{tag: "artifact_cached", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 150},
+		{tag: "barrier_kept", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 300},
+		{tag: "snapshot_failure", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 50},
+		{tag: "pin_off_by_one", pkg: "daemon/snapshot", test: "TestPinned_KeepsTheStraddlingSegment"},
 	}
 }
 
@@ -60,6 +69,7 @@ const root = "../.."
 var (
 	some = flag.Int("some", 0, "build only this many, in rotation; 0: all")
 	turn = flag.Int("turn", 0, "whose turn it is: a number that grows")
+	only = flag.String("only", "", "build only these, by tag, with commas between them")
 )
 
 func TestMutants_AreFound(t *testing.T) {
@@ -71,6 +81,9 @@ func TestMutants_AreFound(t *testing.T) {
 			chosen = append(chosen, mutants()[(from+i)%len(mutants())])
 		}
 	}
+	if *only != "" {
+		chosen = slices.DeleteFunc(mutants(), func(m mutant) bool { return !slices.Contains(strings.Split(*only, ","), m.tag) })
+	}
 	for _, m := range chosen {
 		tags := "mutant_" + m.tag
 		if m.soak {
@@ -80,6 +93,7 @@ func TestMutants_AreFound(t *testing.T) {
 		if m.seeds > 0 {
 			args = append(args, "-seeds", strconv.Itoa(m.seeds))
 		}
+		start := time.Now()
 		cmd := exec.CommandContext(t.Context(), "go", args...)
 		cmd.Dir = root
 		out, err := cmd.CombinedOutput()
@@ -90,6 +104,7 @@ func TestMutants_AreFound(t *testing.T) {
 			t.Errorf("%s: %s did not run: %v\n%s", m.tag, m.test, err, out)
 		default:
 			found++
+			t.Logf("%s: found in %s", m.tag, time.Since(start).Round(time.Second))
 		}
 	}
 	line := fmt.Sprintf("%d of %d mutants found", found, len(chosen))
