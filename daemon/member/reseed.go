@@ -89,7 +89,7 @@ func (k *keeper) carryOut(ctx context.Context, g *group, latched *datadir.Reseed
 		}
 	}
 	from := src
-	if other, ok := k.otherSource(src); ok && k.stuck >= sourcePatience {
+	if other, ok := k.otherSource(src); ok {
 		from, r.Always = other, true // whether the leader has the entries, another one cannot say
 	}
 	f := k.startFetch()
@@ -322,8 +322,8 @@ func (k *keeper) source(ctx context.Context, g *group) (source, error) {
 	return k.m.askForLeader(ctx)
 }
 
-// otherSource returns another member than the leader to fetch from, each time the next: any open replica
-// may serve what it has applied.
+// otherSource returns another member than the leader to fetch from, where it is the turn of one: any open
+// replica may serve what it has applied.
 func (k *keeper) otherSource(leader source) (source, bool) {
 	var others []membership.Member
 	for _, x := range k.m.Roster().Members {
@@ -331,11 +331,22 @@ func (k *keeper) otherSource(leader source) (source, bool) {
 			others = append(others, x)
 		}
 	}
-	if len(others) == 0 {
+	i, ok := otherTurn(k.stuck, len(others))
+	if !ok {
 		return source{}, false
 	}
-	x := others[k.stuck%len(others)]
-	return source{k.m, x.ID, k.m.addrOf(x)}, true
+	return source{k.m, others[i].ID, k.m.addrOf(others[i])}, true
+}
+
+// otherTurn says which of the members that do not lead is asked for an artifact, after so many attempts in a
+// row that brought nothing; false: the leader is. Each has its turn again and again: whoever could not
+// serve may be able to now.
+func otherTurn(stuck, others int) (i int, ok bool) {
+	if stuck < sourcePatience {
+		return 0, false
+	}
+	i = (stuck - sourcePatience) % (others + 1)
+	return i, i < others
 }
 
 // askForLeader asks the other members who leads, and believes the one of the highest term.
