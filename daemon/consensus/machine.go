@@ -93,6 +93,16 @@ type Machine struct {
 
 	frames, durable uint64 // frames handed out, and handed back
 
+	// syncAt is the newest entry whose commit must reach the disk by itself, not with the next frame:
+	// a change of the configuration, or an empty entry of raft. durableCommit is the commit index of
+	// the newest frame that was synced.
+	syncAt, durableCommit uint64
+
+	// heard is the tick at which a member last answered this leader; ticks counts them. patience is an
+	// election timeout.
+	heard           map[uint64]uint64
+	ticks, patience uint64
+
 	writes waiters
 	reads  reads
 	asks   asks
@@ -157,6 +167,11 @@ func New(o Options) (m *Machine, err error) {
 		last:         t.last(),
 		reads:        reads{nonce: o.Nonce},
 		readPatience: max(o.ElectionTicks/2, 1),
+
+		syncAt:        t.last(),         // its entries were not looked at
+		durableCommit: t.hs.GetCommit(), // what was opened is on the disk, and so is what state has applied
+		heard:         map[uint64]uint64{},
+		patience:      uint64(o.ElectionTicks),
 	}, nil
 }
 
@@ -177,7 +192,7 @@ func openTail(o Options, maxBytes int) (*tail, error) {
 	case o.HardState.GetCommit() > last:
 		return nil, refuse("log ends before what is committed")
 	}
-	t := &tail{log: o.Log, at: o.Applied, conf: o.Conf, first: last + 1, maxBytes: maxBytes}
+	t := &tail{log: o.Log, at: o.Applied, conf: o.Conf, confIndex: o.Applied.Index, first: last + 1, maxBytes: maxBytes}
 	base, err := o.Log.Term(first - 1)
 	if err != nil {
 		return nil, fmt.Errorf("term before the first entry %d: %w", first, err)
@@ -245,6 +260,7 @@ func (m *Machine) step(in Input) error {
 	var err error
 	switch {
 	case in.Tick:
+		m.ticks++
 		m.rn.Tick()
 		m.reads.tick(m.readPatience)
 	case in.Receive != nil:
@@ -325,6 +341,9 @@ func (m *Machine) receive(msg *pb.Message) error {
 			refuse(fmt.Sprintf("acknowledges %d, the leader's log ends at %d", msg.GetIndex(), m.last))
 			return nil
 		}
+		m.noteHeard(msg)
+	case pb.MsgHeartbeatResp:
+		m.noteHeard(msg)
 	case pb.MsgReadIndex:
 		switch {
 		case m.role.State != raft.StateLeader:
@@ -336,6 +355,13 @@ func (m *Machine) receive(msg *pb.Message) error {
 	}
 	_ = m.rn.Step(msg) // its errors say that the message is not for this replica, or no longer
 	return nil
+}
+
+// noteHeard takes note of a member that answers this leader.
+func (m *Machine) noteHeard(msg *pb.Message) {
+	if m.role.State == raft.StateLeader && m.role.Term == msg.GetTerm() {
+		m.heard[msg.GetFrom()] = m.ticks
+	}
 }
 
 // propose appends one entry. Its index is last+1, because this Step does nothing else.
@@ -382,6 +408,9 @@ func (m *Machine) appended(a *Append) error {
 		return fmt.Errorf("frame %d of %d handed back after %d", a.seq, m.frames, m.durable)
 	}
 	m.durable = a.seq
+	if a.sync {
+		m.durableCommit = a.HardState.GetCommit()
+	}
 	if err := m.tail.append(a.Entries); err != nil {
 		return err
 	}
@@ -480,6 +509,7 @@ func (m *Machine) ask() bool {
 func (m *Machine) collect(rd raft.Ready) error {
 	if n := len(rd.Entries); n > 0 {
 		m.last = rd.Entries[n-1].GetIndex()
+		m.noteSyncAt(rd.Entries)
 	}
 	if err := m.noteRole(rd); err != nil {
 		return err
@@ -497,7 +527,7 @@ func (m *Machine) collect(rd raft.Ready) error {
 			m.frames++
 			m.fx.Append = append(m.fx.Append, &Append{
 				HardState: m.hs, Entries: msg.GetEntries(), responses: msg.GetResponses(), seq: m.frames,
-				sync: raft.MustSync(m.hs, was, len(msg.GetEntries())),
+				sync: raft.MustSync(m.hs, was, len(msg.GetEntries())) || was.GetCommit() < m.syncAt && m.syncAt <= m.hs.GetCommit(),
 			})
 			if mutantSpeakEarly {
 				for _, r := range msg.GetResponses() {
@@ -521,6 +551,17 @@ func (m *Machine) collect(rd raft.Ready) error {
 	return nil
 }
 
+// noteSyncAt takes note of entries whose commit must become durable by itself. A change of the
+// configuration is over only when the voters cannot forget that it was committed; and on a log without
+// writes nothing else would tell the disk.
+func (m *Machine) noteSyncAt(ents []*pb.Entry) {
+	for _, e := range ents {
+		if e.GetType() != pb.EntryNormal || len(e.GetData()) == 0 {
+			m.syncAt = e.GetIndex()
+		}
+	}
+}
+
 // noteRole keeps role, commit and ownFrom current.
 func (m *Machine) noteRole(rd raft.Ready) error {
 	r := m.role
@@ -540,6 +581,9 @@ func (m *Machine) noteRole(rd raft.Ready) error {
 			return fmt.Errorf("leader of term %d without an entry of its own", r.Term)
 		}
 		m.ownFrom = m.last
+	}
+	if r.Term != m.role.Term || r.State != m.role.State {
+		clear(m.heard)
 	}
 	m.role, m.asks = r, nil
 	m.fx.Role = &r

@@ -18,8 +18,19 @@ type Status struct {
 	// suffix is being replaced.
 	First, Last, Durable, Commit, Applied uint64
 
-	// Conf is the configuration in force, that of the applied index. Read-only.
-	Conf *pb.ConfState
+	// DurableCommit is up to where this replica's disk knows the log to be committed: after any crash
+	// it still does.
+	DurableCommit uint64
+
+	// Conf is the configuration in force, that of the applied index, since ConfIndex at the latest.
+	// Read-only.
+	Conf      *pb.ConfState
+	ConfIndex uint64
+	// ConfAsOf is the applied index that Conf is of: what the machine was told to be in state.
+	ConfAsOf uint64
+
+	// OwnFirst is the first entry of the term that this replica leads; 0 on a follower.
+	OwnFirst uint64
 
 	// Progress is the leader's view of the other members, sorted; nil on a follower.
 	Progress []Progress
@@ -37,7 +48,14 @@ type Progress struct {
 	Next  uint64 // the next entry to send
 
 	State  tracker.StateType
-	Active bool // heard from within the last election timeout
+	Active bool // its replica answered within an election timeout, in this term
+}
+
+// heardOf reports whether a member answered this leader within an election timeout. raft's own mark is
+// taken back at every end of such a timeout, whoever has just answered.
+func (m *Machine) heardOf(id uint64) bool {
+	at, ok := m.heard[id]
+	return ok && m.ticks-at <= m.patience
 }
 
 // Transferee is the member to which leadership is moving, or 0.
@@ -58,11 +76,15 @@ func (m *Machine) Status() Status {
 		Commit:  m.commit,
 		Applied: m.tail.at.Index,
 		Conf:    m.tail.conf,
+
+		DurableCommit: m.durableCommit,
+		ConfIndex:     m.tail.confIndex,
+		ConfAsOf:      m.tail.at.Index,
 	}
 	if m.role.State != raft.StateLeader || m.failed != nil {
 		return s
 	}
-	s.Transferee = m.Transferee()
+	s.Transferee, s.OwnFirst = m.Transferee(), m.ownFrom
 	m.rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) { // in order of id
 		if id == m.id {
 			return
@@ -73,7 +95,7 @@ func (m *Machine) Status() Status {
 			Match:   pr.Match,
 			Next:    pr.Next,
 			State:   pr.State,
-			Active:  pr.RecentActive,
+			Active:  m.heardOf(id),
 		})
 	})
 	return s

@@ -30,8 +30,10 @@ type tail struct {
 	hs *pb.HardState
 
 	// at is the newest applied entry, and conf the configuration it left. What a snapshot offers.
-	at   ident.EntryID
-	conf *pb.ConfState
+	// confIndex is the entry that made it so, or a later one: what was applied at opening.
+	at        ident.EntryID
+	conf      *pb.ConfState
+	confIndex uint64
 
 	// base is the entry before the first that may be read. Moved by compact only, so that raft sees
 	// the head of the log move between Steps and not within one.
@@ -165,10 +167,15 @@ func weight(e *pb.Entry) int { return entryOverhead + len(e.GetData()) }
 // applied takes note of a run that is in state.
 func (t *tail) applied(a *Apply) {
 	t.at = entryID(a.Entries[len(a.Entries)-1])
-	for _, c := range a.Conf {
-		if !c.Refused {
-			t.conf = c.Want
+	conf := a.Conf
+	for _, e := range a.Entries {
+		if e.GetType() == pb.EntryNormal || len(conf) == 0 {
+			continue
 		}
+		if c := conf[0]; !c.Refused {
+			t.conf, t.confIndex = c.Want, e.GetIndex()
+		}
+		conf = conf[1:]
 	}
 }
 
