@@ -13,7 +13,12 @@ const (
 )
 
 // Supported is what this binary understands.
-const Supported = CapBase
+const Supported = CapBase | capFuture
+
+// Eager is what a leader lets the log make use of as soon as every member understands it, rather than when
+// somebody first needs it: from then on no older binary can take part. A format that nobody asks for
+// by name is raised so. Nothing of the first release is.
+const Eager = capFuture
 
 // Has reports whether c holds every bit of want.
 func (c Capabilities) Has(want Capabilities) bool { return c&want == want }

@@ -16,7 +16,7 @@ import (
 //	tombstone | id u64 | incarnation 16 | flags u8 | removed at i64 (Unix ms) | name |
 //	text      | length u32 | bytes |
 //
-// Flags: 1 told, 2 acked. A record has one encoding: what decodes encodes to the same bytes.
+// Flags: 1 told, 2 acked, 4 expired. A record has one encoding: what decodes encodes to the same bytes.
 const (
 	rosterVersion  = 1
 	genesisVersion = 1
@@ -24,8 +24,9 @@ const (
 	minMemberBytes    = 8 + 16 + 1 + 8 + 8 + 3*4
 	minTombstoneBytes = 8 + 16 + 1 + 8 + 4
 
-	flagTold  = 1
-	flagAcked = 2
+	flagTold    = 1
+	flagAcked   = 2
+	flagExpired = 4
 )
 
 // FormatError refuses bytes that are no record of ours: cut short, of an unknown version, or against
@@ -110,6 +111,9 @@ func appendTombstone(b []byte, t Tombstone) []byte {
 	}
 	if t.Acked {
 		flags |= flagAcked
+	}
+	if t.Expired {
+		flags |= flagExpired
 	}
 	b = binary.LittleEndian.AppendUint64(b, uint64(t.ID))
 	b = append(b, t.Incarnation[:]...)
@@ -213,10 +217,10 @@ func (d *decoder) members() []Member {
 func (d *decoder) tombstone() Tombstone {
 	t := Tombstone{ID: ident.MemberID(d.u64()), Incarnation: d.incarnation()}
 	flags := d.u8()
-	if d.err == nil && flags&^(flagTold|flagAcked) != 0 {
+	if d.err == nil && flags&^(flagTold|flagAcked|flagExpired) != 0 {
 		d.err = fmt.Errorf("tombstone %d has unknown flags %#x", t.ID, flags)
 	}
-	t.Told, t.Acked = flags&flagTold != 0, flags&flagAcked != 0
+	t.Told, t.Acked, t.Expired = flags&flagTold != 0, flags&flagAcked != 0, flags&flagExpired != 0
 	t.RemovedAt = int64(d.u64())
 	t.Name = d.text()
 	return t

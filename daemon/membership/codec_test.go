@@ -100,7 +100,7 @@ func TestDecodeRoster_RefusesWhatBreaksARule(t *testing.T) {
 		{"a name twice", func(r *Roster) { r.Members[2].Name = "us-west" }, `members 1 and 3 are both named "us-west"`},
 		{"no name", func(r *Roster) { r.Members[2].Name = "" }, "member 3 has no name"},
 		{"no incarnation", func(r *Roster) { r.Members[2].Incarnation = ident.Incarnation{} }, "member 3 has no incarnation"},
-		{"unknown role", func(r *Roster) { r.Members[2].Role = 3 }, "member 3 has unknown role 3"},
+		{"unknown role", func(r *Roster) { r.Members[2].Role = 4 }, "member 3 has unknown role 4"},
 		{"tombstone of a member", func(r *Roster) { r.Tombstones[0].ID = 3 }, "id 3 is a member and has a tombstone"},
 		{"tombstone above next id", func(r *Roster) { r.Tombstones[1].ID = 7 }, "tombstone 7 is not below next id 7"},
 		{"unsorted tombstones", func(r *Roster) { r.Tombstones[1].ID = 4 }, "tombstone 4 follows 4"},

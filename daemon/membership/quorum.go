@@ -24,13 +24,21 @@ func (q Quorum) Reached() bool { return q.Up >= q.Needed }
 // checks and displays both ask it. In a joint configuration both sets must decide; the answer is
 // about the one that is closer to losing its majority.
 func QuorumOf(conf *pb.ConfState, up func(ident.MemberID) bool) Quorum {
-	q := countQuorum(conf.GetVoters(), up)
+	q := countQuorum(votersOf(conf), up)
 	if old := conf.GetVotersOutgoing(); len(old) > 0 {
 		if o := countQuorum(old, up); o.Up-o.Needed < q.Up-q.Needed {
 			return o
 		}
 	}
 	return q
+}
+
+// votersOf returns those that decide; in a joint configuration, those that will.
+func votersOf(conf *pb.ConfState) []uint64 {
+	if mutantLearnerCounted {
+		return append(conf.GetVoters(), conf.GetLearners()...)
+	}
+	return conf.GetVoters()
 }
 
 func countQuorum(voters []uint64, up func(ident.MemberID) bool) Quorum {

@@ -15,6 +15,7 @@ type Role uint8
 const (
 	RoleVoter   Role = 1 // votes and acknowledges
 	RoleLearner Role = 2 // receives the log, counts in no majority
+	RoleLeaving Role = 3 // is being replaced: votes until raft has left the joint configuration
 )
 
 // String returns the word of the HTTP interface.
@@ -24,6 +25,8 @@ func (r Role) String() string {
 		return "voter"
 	case RoleLearner:
 		return "learner"
+	case RoleLeaving:
+		return "leaving"
 	}
 	return fmt.Sprintf("role%d", uint8(r))
 }
@@ -32,10 +35,12 @@ func (r Role) String() string {
 type Member struct {
 	ID          ident.MemberID
 	Incarnation ident.Incarnation
-	Name        string // unique among the members
-	GRPCAddr    string // advertised host:port, resolved at every dial
-	HTTPAddr    string
-	Role        Role
+	// Name is unique among the members, but for a replacement: the learner that takes the place of a
+	// member has its name, and so has one that is leaving.
+	Name     string
+	GRPCAddr string // advertised host:port, resolved at every dial
+	HTTPAddr string
+	Role     Role
 	// BootEpoch and Capabilities are what the member last reported; 0 until it has.
 	BootEpoch    uint64
 	Capabilities ident.Capabilities
@@ -49,7 +54,12 @@ type Tombstone struct {
 	RemovedAt   int64 // Unix ms, the stamp of the entry that removed it
 	Told        bool  // the notice left
 	Acked       bool  // the member wrote its own marker; implies Told
+	// Expired: a learner that was never heard of. It is told so, and may join again by itself.
+	Expired bool
 }
+
+// keepTombstones is how many tombstones that are acked are kept, the newest ones.
+const keepTombstones = 256
 
 // Roster is the whole membership at one version, never a delta. A Roster is a value: whoever holds
 // one may read it without a lock, and nobody changes the slices of one that was handed out.
@@ -74,8 +84,41 @@ func (r Roster) Member(id ident.MemberID) (Member, bool) {
 	return r.Members[i], true
 }
 
-// Named returns the member of this name.
-func (r Roster) Named(name string) (Member, bool) { return named(r.Members, name) }
+// Named returns the member of this name; where one is being replaced, the newest of the name.
+func (r Roster) Named(name string) (Member, bool) {
+	for _, m := range slices.Backward(r.Members) {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
+
+// AllNamed returns the members of this name, the oldest first: two while one is being replaced.
+func (r Roster) AllNamed(name string) []Member {
+	return slices.DeleteFunc(slices.Clone(r.Members), func(m Member) bool { return m.Name != name })
+}
+
+// Buried returns the newest tombstone of this name.
+func (r Roster) Buried(name string) (Tombstone, bool) {
+	for _, t := range slices.Backward(r.Tombstones) {
+		if t.Name == name {
+			return t, true
+		}
+	}
+	return Tombstone{}, false
+}
+
+// Tombstone returns the tombstone of this id, if it is kept.
+func (r Roster) Tombstone(id ident.MemberID) (Tombstone, bool) {
+	i, ok := slices.BinarySearchFunc(r.Tombstones, id, func(t Tombstone, id ident.MemberID) int {
+		return cmp.Compare(t.ID, id)
+	})
+	if !ok {
+		return Tombstone{}, false
+	}
+	return r.Tombstones[i], true
+}
 
 // Removed reports whether id once was a member and is none any more.
 func (r Roster) Removed(id ident.MemberID) bool {
@@ -86,7 +129,8 @@ func (r Roster) Removed(id ident.MemberID) bool {
 // validate reports whether r may be encoded and applied:
 //
 //  1. members and tombstones ascend by id, from 1, below NextID; no id is in both.
-//  2. names are not empty and unique among the members; incarnations are not zero.
+//  2. names are not empty; of one name there is at most one voter and one learner, which has the
+//     higher id; incarnations are not zero.
 //  3. roles are known; a tombstone that is acked was told.
 func (r Roster) validate() error {
 	if err := validateMembers(r.Members); err != nil {
@@ -113,7 +157,7 @@ func (r Roster) validate() error {
 }
 
 func validateMembers(members []Member) error {
-	names := make(map[string]ident.MemberID, len(members))
+	names := make(map[string]Member, len(members)) // without those that are leaving
 	var last ident.MemberID
 	for _, m := range members {
 		other, taken := names[m.Name]
@@ -122,14 +166,16 @@ func validateMembers(members []Member) error {
 			return fmt.Errorf("member id %d follows %d", m.ID, last)
 		case m.Name == "":
 			return fmt.Errorf("member %d has no name", m.ID)
-		case taken:
-			return fmt.Errorf("members %d and %d are both named %q", other, m.ID, m.Name)
 		case m.Incarnation.IsZero():
 			return fmt.Errorf("member %d has no incarnation", m.ID)
-		case m.Role != RoleVoter && m.Role != RoleLearner:
+		case m.Role != RoleVoter && m.Role != RoleLearner && m.Role != RoleLeaving:
 			return fmt.Errorf("member %d has unknown role %d", m.ID, uint8(m.Role))
+		case m.Role != RoleLeaving && taken && (other.Role != RoleVoter || m.Role != RoleLearner):
+			return fmt.Errorf("members %d and %d are both named %q", other.ID, m.ID, m.Name)
 		}
-		names[m.Name] = m.ID
+		if m.Role != RoleLeaving {
+			names[m.Name] = m
+		}
 		last = m.ID
 	}
 	return nil
