@@ -55,6 +55,7 @@ type Machine struct {
 	pos         state.Position
 	collections map[string]*entity.Collection // by name
 	roster      uint64                        // version; 0 where the group has none
+	features    ident.Capabilities
 	receipts    entity.Receipts
 
 	// MaxKeys and MaxCollections bound what there may be. They are part of what makes every member
@@ -89,6 +90,12 @@ func New(store *state.Store) (*Machine, error) {
 		return nil, err
 	}
 	m.roster = roster.Version
+	if m.features, err = Features(view); err != nil {
+		return nil, err
+	}
+	if err := understood(m.features); err != nil {
+		return nil, err
+	}
 	return m, nil
 }
 
@@ -165,6 +172,8 @@ type txn struct {
 	pos   state.Position
 	dirty []*cachedRow // in the order in which they were first changed
 
+	// featured says that Machine.features changed.
+	featured bool
 	// roster is the record of the roster that the batch makes the one in force; nil: it stays.
 	roster []byte
 	// schemas are the collections that were changed, in the order of their first change.
@@ -232,6 +241,8 @@ func (t *txn) normal(run *Run, e *pb.Entry) ([]command.Outcome, error) {
 			return nil, nil
 		}
 		t.setRoster(run, roster, entry.Roster)
+	case command.KindFeature:
+		return nil, t.feature(entry.Features)
 	}
 	return nil, nil
 }

@@ -380,6 +380,7 @@ func (t *txn) commit() error {
 	if t.roster != nil {
 		t.put(entity.RosterKey(), t.roster)
 	}
+	t.putFeatures()
 	for _, c := range t.schemas {
 		t.put(entity.CollectionKey(c.Name), c.Encode())
 	}

@@ -17,6 +17,8 @@ type Entry struct {
 	Stamp  ident.Stamp // of KindWrites
 	Writes Writes      // of KindWrites
 	Roster []byte      // of KindRoster: for membership.DecodeRoster
+	// Features, of KindFeature, are what the log makes use of from here on.
+	Features ident.Capabilities
 }
 
 // Writes walks the writes of an entry. It is a value: a copy walks on its own.
@@ -52,7 +54,9 @@ func Decode(payload []byte) (Entry, error) {
 		d.checkWrites(e.Writes.left)
 	case e.Kind == KindRoster && version == rosterVersion:
 		e.Roster, d.b = d.b, nil
-	case e.Kind == KindWrites, e.Kind == KindRoster:
+	case e.Kind == KindFeature && version == featureVersion:
+		e.Features = ident.Capabilities(d.u64())
+	case e.Kind == KindWrites, e.Kind == KindRoster, e.Kind == KindFeature:
 		d.err = &UnknownKindError{What: e.Kind.String() + " version", Number: uint64(version)}
 	case e.Kind == KindEmpty, e.Kind == KindGenesis:
 		d.fail("it never travels")

@@ -15,6 +15,7 @@ const (
 	KindWrites  Kind = 1 // writes of clients
 	KindRoster  Kind = 2 // a roster in which no role changes
 	KindGenesis Kind = 3 // index 1, which no log contains
+	KindFeature Kind = 4 // from here on the log may hold what these capabilities stand for
 )
 
 // RecordKind is what a record of a write is: its first byte, below 128.
@@ -54,6 +55,7 @@ func Kinds() []KindSpec {
 		{ScopeEntry, uint8(KindWrites), "writes", ident.CapBase},
 		{ScopeEntry, uint8(KindRoster), "roster", ident.CapBase},
 		{ScopeEntry, uint8(KindGenesis), "genesis", ident.CapBase},
+		{ScopeEntry, uint8(KindFeature), "feature", ident.CapBase},
 		{ScopeRecord, uint8(RecordSignal), "signal", ident.CapBase},
 		{ScopeRecord, uint8(RecordItem), "item", ident.CapBase},
 		{ScopeRecord, uint8(RecordEmbedding), "embedding", ident.CapBase},

@@ -111,8 +111,9 @@ type Collection struct {
 // A collection of no bytes is DefaultCollection. A write travels to the machine that joins it without
 // its length, as EncodeWrite returns it.
 const (
-	writesVersion = 1
-	rosterVersion = 1
+	writesVersion  = 1
+	rosterVersion  = 1
+	featureVersion = 1
 
 	writesHeader = 2 + 8
 
@@ -230,4 +231,11 @@ func EncodeWrites(stamp ident.Stamp, writes [][]byte) []byte {
 // changes. (One in which a role changes is the context of a configuration change, without a kind.)
 func EncodeRoster(r membership.Roster) []byte {
 	return append([]byte{byte(KindRoster), rosterVersion}, r.Encode()...)
+}
+
+// EncodeFeature returns the payload of an entry that says what the log makes use of from there on.
+//
+//	feature | 4 u8 | 1 u8 | capabilities u64, little-endian |
+func EncodeFeature(c ident.Capabilities) []byte {
+	return binary.LittleEndian.AppendUint64([]byte{byte(KindFeature), featureVersion}, uint64(c))
 }

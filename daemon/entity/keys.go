@@ -13,6 +13,7 @@ const (
 	tableHardNeg    = 0x07
 	tableReceipt    = 0x08
 	tableReceipts   = 0x09
+	tableFeatures   = 0x0b
 )
 
 // rankHeader is the length of a rank key before its id.
@@ -20,6 +21,9 @@ const rankHeader = 1 + 4 + 8
 
 // RosterKey returns the one key of the roster.
 func RosterKey() []byte { return []byte{tableRoster} }
+
+// FeaturesKey returns the one key of the capabilities that the log has made use of: u64, little-endian.
+func FeaturesKey() []byte { return []byte{tableFeatures} }
 
 // CollectionKey returns the key of the collection called name.
 func CollectionKey(name string) []byte { return append([]byte{tableCollection}, name...) }
