@@ -135,6 +135,12 @@ func (d *Daemon) makeMember() error {
 			LogBytes: c.Replication.LogKeep, PinBytes: c.Replication.PinCap, PinAge: c.Replication.PinAge,
 			ArtifactTTL: c.Replication.ArtifactTTL, Rate: c.Replication.SnapshotRate,
 		},
+		Policy: membership.Policy{
+			PromoteLag: uint64(c.Replication.PromoteLag), PromoteRounds: c.Replication.PromoteRounds,
+			Round:      time.Duration(c.Election.ElectionTicks) * c.Election.Tick,
+			LearnerTTL: c.Membership.LearnerTTL, ReplaceGrace: c.Membership.ReplaceGrace,
+			ReplaceManual: c.Membership.ReplaceLost == "manual", RemovalGiveup: c.Membership.RemovalGiveup,
+		},
 		Version: d.opts.Version, Now: d.opts.Now, Logger: d.log, Metrics: d.registry, Journal: d.journal,
 	})
 	return nil
@@ -166,7 +172,7 @@ func (d *Daemon) makeFaults() error {
 func (d *Daemon) makeNetwork() error {
 	o := peer.Options{
 		Self: d.member.SelfHello, Handler: d.member, Key: d.peerKey,
-		Snapshots: d.member, Pins: d.member.Pins, Faults: d.faults,
+		Snapshots: d.member, Pins: d.member.Pins, Members: d.member, Faults: d.faults,
 		OnStatus: d.member.PeerChanged, OnRefusedConnection: d.member.PeerGone,
 		Logger: d.log, Metrics: d.registry,
 	}

@@ -61,6 +61,7 @@ type Config struct {
 	MetricsBind        string // empty: nowhere
 
 	Replication Replication
+	Membership  Membership
 	Election    Election
 	Forward     Forward
 	Status      Status
@@ -90,6 +91,18 @@ type Replication struct {
 	ArtifactTTL  time.Duration // how long a staged snapshot is offered again
 	SnapshotRate int64         // bytes of snapshots sent a second; 0: unlimited
 	LogSegment   int64         // bytes of one file of the log; 0: by the size of the disk
+
+	PromoteLag    int // entries that a learner may be behind to become a voter
+	PromoteRounds int // or rounds in a row that it kept up
+}
+
+// Membership says how members come and go.
+type Membership struct {
+	JoinWait      time.Duration // how long the leader takes to answer a join
+	LearnerTTL    time.Duration // a learner that was never heard of expires
+	ReplaceLost   string        // auto: a member with an empty disk replaces its old self; manual: when an operator says so
+	ReplaceGrace  time.Duration // a member heard of within it is not lost
+	RemovalGiveup time.Duration // a removed member that does not acknowledge is told no longer
 }
 
 // Election is raft's clock.
@@ -222,6 +235,7 @@ func Parse(file string, text []byte, flags Flags, getenv func(string) string) (*
 		File:        file,
 		DataDir:     cmp.Or(flags.DataDir, getenv("TIDAL_DATA_DIR"), defaultDataDir),
 		Replication: doc.replication(ps),
+		Membership:  doc.membership(ps),
 		Election:    doc.election(ps),
 		Forward:     doc.forward(ps),
 		Status:      Status{Member: doc.Status.Member.within(ps, "status.member", 500*time.Millisecond, time.Millisecond, time.Minute)},

@@ -53,6 +53,10 @@ func TestParse_Defaults(t *testing.T) {
 		Replication: Replication{
 			Ack: "quorum", QuorumTimeout: 3 * time.Second,
 			LogKeep: 256 << 20, PinCap: 4 << 30, PinAge: 30 * time.Minute, ArtifactTTL: 10 * time.Minute,
+			PromoteLag: 1024, PromoteRounds: 3,
+		},
+		Membership: Membership{
+			JoinWait: 4 * time.Second, LearnerTTL: 15 * time.Minute, ReplaceLost: "auto", ReplaceGrace: 10 * time.Second, RemovalGiveup: 10 * time.Minute,
 		},
 		Election: Election{Tick: 100 * time.Millisecond, HeartbeatTicks: 1, ElectionTicks: 10},
 		Forward:  Forward{Connect: time.Second, Request: 5 * time.Second, FanOut: 2 * time.Second},
@@ -73,7 +77,9 @@ func TestParse_Whole(t *testing.T) {
 members:
   - {name: a, grpc_addr: "a.example:1", http_addr: "a.example:2", grpc_bind: "10.0.0.1:3", http_bind: ":4"}
 replication:
-  {ack: leader, quorum_timeout: 1s, log_keep: 1MiB, pin_cap: 3GiB, pin_age: 1m, artifact_ttl: 2m, snapshot_rate: 64 KiB, log_segment: 8MiB}
+  {ack: leader, quorum_timeout: 1s, log_keep: 1MiB, pin_cap: 3GiB, pin_age: 1m, artifact_ttl: 2m, snapshot_rate: 64 KiB, log_segment: 8MiB,
+   learner_promote_lag: 10, learner_promote_rounds: 5}
+membership: {join_wait: 2s, learner_ttl: 1h, replace_lost: manual, replace_grace: 20s, removal_giveup: 1m}
 election: {tick: 20ms, heartbeat_ticks: 2, election_ticks: 15}
 forward: {connect: 2s, request: 3s, fan_out: 4s}
 status: {member: 1s}
@@ -95,14 +101,16 @@ metrics: {bind: "127.0.0.1:5"}
 		Replication: Replication{
 			Ack: "leader", QuorumTimeout: time.Second,
 			LogKeep: 1 << 20, PinCap: 3 << 30, PinAge: time.Minute, ArtifactTTL: 2 * time.Minute, SnapshotRate: 64 << 10, LogSegment: 8 << 20,
+			PromoteLag: 10, PromoteRounds: 5,
 		},
-		Election: Election{Tick: 20 * time.Millisecond, HeartbeatTicks: 2, ElectionTicks: 15},
-		Forward:  Forward{Connect: 2 * time.Second, Request: 3 * time.Second, FanOut: 4 * time.Second},
-		Status:   Status{Member: time.Second},
-		Clock:    Clock{MaxDrift: time.Second},
-		Drills:   Drills{Enabled: true, MaxDuration: time.Minute},
-		Auth:     Auth{PeerKeyFile: "/etc/tidal/peer.key", KeyFile: "/etc/tidal/keys"},
-		TLS:      TLS{CertFile: "/etc/tidal/c.pem", KeyFile: "/etc/tidal/k.pem", CAFile: "/etc/tidal/ca.pem", ClientCAFile: "/etc/clients.pem", RequireClientCert: true},
+		Membership: Membership{JoinWait: 2 * time.Second, LearnerTTL: time.Hour, ReplaceLost: "manual", ReplaceGrace: 20 * time.Second, RemovalGiveup: time.Minute},
+		Election:   Election{Tick: 20 * time.Millisecond, HeartbeatTicks: 2, ElectionTicks: 15},
+		Forward:    Forward{Connect: 2 * time.Second, Request: 3 * time.Second, FanOut: 4 * time.Second},
+		Status:     Status{Member: time.Second},
+		Clock:      Clock{MaxDrift: time.Second},
+		Drills:     Drills{Enabled: true, MaxDuration: time.Minute},
+		Auth:       Auth{PeerKeyFile: "/etc/tidal/peer.key", KeyFile: "/etc/tidal/keys"},
+		TLS:        TLS{CertFile: "/etc/tidal/c.pem", KeyFile: "/etc/tidal/k.pem", CAFile: "/etc/tidal/ca.pem", ClientCAFile: "/etc/clients.pem", RequireClientCert: true},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got %+v\nwant %+v", c, want)

@@ -27,7 +27,16 @@ type document struct {
 		ArtifactTTL   setting[time.Duration] `yaml:"artifact_ttl"`
 		SnapshotRate  setting[size]          `yaml:"snapshot_rate"`
 		LogSegment    setting[size]          `yaml:"log_segment"`
+		PromoteLag    setting[int]           `yaml:"learner_promote_lag"`
+		PromoteRounds setting[int]           `yaml:"learner_promote_rounds"`
 	} `yaml:"replication"`
+	Membership struct {
+		JoinWait      setting[time.Duration] `yaml:"join_wait"`
+		LearnerTTL    setting[time.Duration] `yaml:"learner_ttl"`
+		ReplaceLost   setting[string]        `yaml:"replace_lost"`
+		ReplaceGrace  setting[time.Duration] `yaml:"replace_grace"`
+		RemovalGiveup setting[time.Duration] `yaml:"removal_giveup"`
+	} `yaml:"membership"`
 	Election struct {
 		Tick           setting[time.Duration] `yaml:"tick"`
 		HeartbeatTicks setting[int]           `yaml:"heartbeat_ticks"`
@@ -200,6 +209,8 @@ func keys() []string {
 	return []string{
 		"members", "name", "grpc_addr", "http_addr", "grpc_bind", "http_bind",
 		"replication", "ack", "quorum_timeout", "log_keep", "pin_cap", "pin_age", "artifact_ttl", "snapshot_rate", "log_segment",
+		"learner_promote_lag", "learner_promote_rounds",
+		"membership", "join_wait", "learner_ttl", "replace_lost", "replace_grace", "removal_giveup",
 		"election", "tick", "heartbeat_ticks", "election_ticks",
 		"forward", "connect", "request", "fan_out",
 		"status", "member", "clock", "max_drift", "drills", "enabled", "max_duration",
@@ -223,6 +234,23 @@ func (d *document) replication(ps *problems) Replication {
 		ArtifactTTL:   r.ArtifactTTL.within(ps, "replication.artifact_ttl", 10*time.Minute, time.Second, 24*time.Hour),
 		SnapshotRate:  int64(r.SnapshotRate.within(ps, "replication.snapshot_rate", 0, 0, 1<<40)),
 		LogSegment:    int64(r.LogSegment.within(ps, "replication.log_segment", 0, 0, 1<<30)),
+		PromoteLag:    r.PromoteLag.within(ps, "replication.learner_promote_lag", 1024, 0, 1<<30),
+		PromoteRounds: r.PromoteRounds.within(ps, "replication.learner_promote_rounds", 3, 1, 1000),
+	}
+}
+
+func (d *document) membership(ps *problems) Membership {
+	m := d.Membership
+	lost := m.ReplaceLost.or("auto")
+	if lost != "auto" && lost != "manual" {
+		ps.add(m.ReplaceLost.line, "membership.replace_lost", "is %q; want auto or manual", lost)
+	}
+	return Membership{
+		JoinWait:      m.JoinWait.within(ps, "membership.join_wait", 4*time.Second, 100*time.Millisecond, 10*time.Minute),
+		LearnerTTL:    m.LearnerTTL.within(ps, "membership.learner_ttl", 15*time.Minute, time.Second, 30*24*time.Hour),
+		ReplaceLost:   lost,
+		ReplaceGrace:  m.ReplaceGrace.within(ps, "membership.replace_grace", 10*time.Second, time.Second, time.Hour),
+		RemovalGiveup: m.RemovalGiveup.within(ps, "membership.removal_giveup", 10*time.Minute, time.Second, 30*24*time.Hour),
 	}
 }
 

@@ -28,6 +28,13 @@ const (
 	KindInstalled     Kind = "installed"
 	KindFaultBegun    Kind = "fault_begun"
 	KindFaultEnded    Kind = "fault_ended"
+	KindMemberAdded   Kind = "member_added"
+	KindPromoted      Kind = "member_promoted"
+	KindMemberRemoved Kind = "member_removed"
+	KindExpired       Kind = "learner_expired"
+	KindMoved         Kind = "address_changed"
+	KindGivenUp       Kind = "removal_given_up"
+	KindRemoved       Kind = "removed"
 
 	// Those that only a stream has: they are made for one reader and not kept.
 	KindHeartbeat  Kind = "heartbeat"
@@ -79,6 +86,13 @@ func Kinds() []Spec {
 		{Installed{}, LevelInfo, "The data of a replica was replaced by an artifact of another member"},
 		{FaultBegun{}, LevelWarn, "For a drill, this member keeps itself from others, or is slow to them, for a time"},
 		{FaultEnded{}, LevelInfo, "A fault of a drill is over"},
+		{MemberAdded{}, LevelInfo, "The membership has a new member, a learner; with a replacement, in the place of one that is lost"},
+		{MemberPromoted{}, LevelInfo, "A learner votes from now on"},
+		{MemberRemoved{}, LevelInfo, "A member belongs to the cluster no more"},
+		{LearnerExpired{}, LevelWarn, "A learner that was never heard of was taken out again"},
+		{AddressChanged{}, LevelInfo, "A member has announced other addresses"},
+		{RemovalGivenUp{}, LevelWarn, "A removed member has not acknowledged that in time, and is told no more unless it calls"},
+		{Removed{}, LevelWarn, "This member was told that it belongs to its cluster no more"},
 		{Heartbeat{}, LevelInfo, "In a stream alone: nothing happened for a while. Its id is that of the event before"},
 		{EventsLost{}, LevelWarn, "In a stream alone: the reader was too slow and has missed events. Its id is where it goes on"},
 	}

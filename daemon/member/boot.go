@@ -95,7 +95,7 @@ func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) 
 		if err != nil {
 			return &stateError{err}
 		}
-		m.applyRoster(roster)
+		m.applyRoster(store.Position().Applied.Index, roster)
 	}
 	stager, err := m.newStager(g, id, store)
 	if err != nil {
@@ -114,6 +114,10 @@ func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) 
 		Observe: replica.Observer{
 			OnRole:   m.watchRole(g.id),
 			OnRoster: m.applyRoster,
+			OnConf: func() {
+				m.net.Report()
+				m.registrar.poke()
+			},
 			OnReseed: g.keeper.ask,
 			OnStage:  g.keeper.want,
 			OnFail:   func(err error) { m.onFail(g, err) },
@@ -147,6 +151,10 @@ func (m *Member) newStager(g *group, id datadir.Member, store *state.Store) (*sn
 func (m *Member) closeGroup(gid ident.GroupID, judge func(*wal.Log) error) (sound bool, err error) {
 	m.mu.Lock()
 	old := m.mu.groups[gid]
+	if old == nil {
+		m.mu.Unlock()
+		return false, ErrRemoved
+	}
 	m.mu.groups[gid] = &group{id: gid, keeper: old.keeper, quarantine: old.quarantine, bornNow: old.bornNow}
 	m.mu.Unlock()
 	if old.replica != nil {
@@ -172,6 +180,13 @@ func (m *Member) closeGroup(gid ident.GroupID, judge func(*wal.Log) error) (soun
 // admit makes a group that was opened one of this member's, and starts its replica.
 func (m *Member) admit(g *group) {
 	m.mu.Lock()
+	if m.mu.groups == nil { // this member was removed meanwhile
+		m.mu.Unlock()
+		if err := g.shut(); err != nil {
+			m.log.Warn("group did not close well", slog.Any("group", g.id), slog.Any("err", err))
+		}
+		return
+	}
 	m.mu.groups[g.id] = g
 	sound := g.quarantine == nil
 	m.mu.Unlock()

@@ -13,8 +13,8 @@ func (m *Member) Drive(net Network) error {
 	m.net = net
 	m.measureDisk() // the sizes of the log's segments depend on it
 	id := m.identity()
-	if id.ID == 0 {
-		return nil
+	if removed, err := m.wasRemoved(); removed || err != nil || id.ID == 0 {
+		return err
 	}
 	return m.resume(context.Background(), id)
 }
@@ -31,6 +31,11 @@ func (m *Member) Keep() {
 		k.tryReseed(context.Background())
 	}
 }
+
+// Duty is a round of what a started member's registrar does several times a second, and after whatever
+// may matter to it: it goes on with the verbs that were begun, and with what the leader owes by itself. It
+// may ask other members something, and may close the replicas of a member that is removed.
+func (m *Member) Duty() { m.registrar.turn() }
 
 // MeasureDisk is what a started member does again and again: it finds out how much room there is.
 func (m *Member) MeasureDisk() { m.measureDisk() }

@@ -35,6 +35,7 @@ func (m *Member) SelfHello() peer.Hello {
 	h := peer.Hello{
 		Cluster: id.Cluster, Member: id.ID, Incarnation: id.Incarnation, Name: id.Name, BootEpoch: id.BootEpoch,
 		RosterVersion: m.mu.roster.Version, Capabilities: ident.Supported, Version: m.opts.Version,
+		GRPCAddr: m.opts.GRPCAddr, HTTPAddr: m.opts.HTTPAddr,
 	}
 	for _, gid := range id.Groups {
 		if g := m.mu.groups[gid]; g != nil && g.replica != nil {
@@ -49,14 +50,22 @@ func (m *Member) Hello(h peer.Hello) (peer.Hello, *peer.Refusal) {
 	if r := m.refuse(h); r != nil {
 		return peer.Hello{}, r
 	}
+	if m.knows(h.Member) {
+		m.noteHello(h)
+	} else {
+		m.hint(h)
+	}
 	m.Opened(h.Member, h.Groups)
 	return m.SelfHello(), nil
 }
 
 func (m *Member) refuse(h peer.Hello) *peer.Refusal {
+	if gone := m.gone(); gone != nil {
+		return &peer.Refusal{Reason: peer.ReasonUnknownMember, Detail: m.opts.Name + " was removed from the cluster"}
+	}
 	m.mu.RLock()
-	defer m.mu.RUnlock()
 	id, roster := m.mu.identity, m.mu.roster
+	m.mu.RUnlock()
 	if id.ID == 0 {
 		return &peer.Refusal{Reason: peer.ReasonNotBorn, Detail: fmt.Sprintf("%s belongs to no cluster yet", id.Name)}
 	}
@@ -64,6 +73,12 @@ func (m *Member) refuse(h peer.Hello) *peer.Refusal {
 		return &peer.Refusal{Reason: peer.ReasonWrongCluster, Detail: fmt.Sprintf("%s belongs to cluster %s, not %s", id.Name, id.Cluster, h.Cluster)}
 	}
 	known, ok := roster.Member(h.Member)
+	if !ok {
+		if refusal := m.removed(h.Member); refusal != nil {
+			m.noteTold(h)
+			return refusal
+		}
+	}
 	switch {
 	case !ok && h.RosterVersion > roster.Version:
 		return nil // this side is behind: a new leader must be heard

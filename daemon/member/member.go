@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +35,10 @@ type Network interface {
 	Barrier(ctx context.Context, addr string, r peer.BarrierRequest) (peer.BarrierReply, error)
 	// Opened tells a peer that replicas were opened anew. It does not block.
 	Opened(to ident.MemberID, groups []peer.GroupPosition)
+	// Report has every peer told what Reports returns. It does not block.
+	Report()
+	// Farewell tells the member at addr that it is removed, and returns nil once it has written that down.
+	Farewell(ctx context.Context, addr string, r peer.FarewellRequest) error
 }
 
 // Options configures New. Every field without a remark is required.
@@ -61,7 +64,8 @@ type Options struct {
 	// package wal.
 	SegmentBytes, FirstSegmentBytes int64
 
-	Retention Retention // may be zero
+	Retention Retention         // may be zero
+	Policy    membership.Policy // zero: membership.DefaultPolicy
 
 	// Foreground has nothing run beside the caller: see Drive.
 	Foreground bool
@@ -85,6 +89,7 @@ type Phase string
 const (
 	PhaseWaiting Phase = "waiting" // for its cluster to be born
 	PhaseServing Phase = "serving" // its groups are open, or quarantined
+	PhaseRemoved Phase = "removed" // it belongs to its cluster no more
 	PhaseStopped Phase = "stopped"
 )
 
@@ -112,13 +117,23 @@ type Member struct {
 	started   time.Time
 	metrics   *metrics
 	net       Network // set by Start
+	policy    membership.Policy
+	contacts  *contacts
+	registrar *registrar
+
+	// dialling is held by whoever switches the dial table. Lock order: dialling -> mu.
+	dialling sync.Mutex
 
 	mu struct {
 		sync.RWMutex
 		identity datadir.Member
 		phase    Phase
-		waiting  []membership.Waiting // empty: for nobody
-		roster   membership.Roster    // zero before birth
+		waiting  []membership.Waiting      // empty: for nobody
+		roster   membership.Roster         // zero before birth
+		rosterAt uint64                    // it is that of the state at this index
+		hints    map[ident.MemberID]string // who is dialled although the roster does not know it
+		removed  *datadir.Removed          // nil: this member belongs to its cluster
+		toldBy   *peer.Refusal             // says that it does not, and was not looked at yet; nil: none
 		groups   map[ident.GroupID]*group
 		ready    bool // sticky within one boot
 		disk     Disk // zero where the file system does not say
@@ -128,6 +143,7 @@ type Member struct {
 		standFirst bool
 	}
 
+	life context.Context // of what Start began
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
@@ -159,6 +175,11 @@ func New(opts Options) *Member {
 	m.mu.phase = PhaseWaiting
 	m.mu.groups = map[ident.GroupID]*group{}
 	m.mu.connected = map[ident.MemberID]bool{}
+	m.mu.hints = map[ident.MemberID]string{}
+	if m.policy = opts.Policy; m.policy == (membership.Policy{}) {
+		m.policy = membership.DefaultPolicy()
+	}
+	m.contacts, m.registrar = newContacts(), newRegistrar(m)
 	m.metrics = newMetrics(opts.Metrics, m)
 	return m
 }
@@ -168,13 +189,16 @@ func New(opts Options) *Member {
 func (m *Member) Start(net Network) error {
 	m.net = net
 	ctx, cancel := context.WithCancel(context.Background())
-	m.stop = cancel
+	m.life, m.stop = ctx, cancel
 	m.measureDisk() // the sizes of the log's segments depend on it
 	m.done.Go(func() { m.watchDisk(ctx) })
 	m.done.Go(func() { m.watchLead(ctx) })
+	m.done.Go(func() { m.registrar.run(ctx) })
 	id := m.identity()
 	m.opts.Journal.Add(journal.Started{Boot: id.BootEpoch, Version: m.opts.Version})
-	switch {
+	switch removed, err := m.wasRemoved(); {
+	case removed || err != nil:
+		return err
 	case id.ID != 0:
 		return m.resume(ctx, id)
 	case len(m.opts.Declared) == 1: // asks nobody: it is born when Start returns
@@ -193,14 +217,9 @@ func (m *Member) Stop() error {
 	}
 	m.done.Wait()
 	m.mu.Lock()
-	groups := make([]*group, 0, len(m.mu.groups))
-	for _, g := range m.mu.groups {
-		groups = append(groups, g)
-	}
+	groups := m.takeGroupsLocked()
 	m.mu.phase = PhaseStopped
-	m.mu.groups = map[ident.GroupID]*group{}
 	m.mu.Unlock()
-	slices.SortFunc(groups, func(a, b *group) int { return int(a.id) - int(b.id) })
 	var errs []error
 	for _, g := range groups {
 		errs = append(errs, g.shut())
@@ -252,6 +271,7 @@ func (m *Member) PeerChanged(p peer.PeerStatus) {
 		delete(m.mu.connected, p.ID)
 	}
 	m.mu.Unlock()
+	m.heedRefusal(p.Refusal)
 	m.recordPeer(p, known)
 	m.maybeStand()
 }
@@ -286,6 +306,8 @@ func (m *Member) Replica(gid ident.GroupID) (*replica.Replica, error) {
 		return nil, ErrInstalling
 	case m.mu.phase == PhaseWaiting:
 		return nil, ErrNotBorn
+	case m.mu.phase == PhaseRemoved:
+		return nil, ErrRemoved
 	default:
 		return nil, ErrNoGroup
 	}
@@ -329,40 +351,4 @@ func (m *Member) identity() datadir.Member {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.mu.identity
-}
-
-// applyRoster is the one place where an applied roster takes effect: who is dialled, and where. The
-// replica of group 0 calls it, in log order, and boot calls it once with what the state holds.
-func (m *Member) applyRoster(r membership.Roster) {
-	m.mu.Lock()
-	was := m.mu.roster
-	m.mu.roster = r
-	self := m.mu.identity.ID
-	m.mu.Unlock()
-	m.recordRoster(was, r)
-	peers := make([]peer.Peer, 0, len(r.Members))
-	for _, x := range r.Members {
-		if x.ID != self {
-			peers = append(peers, peer.Peer{ID: x.ID, Addr: m.addrOf(x)})
-		}
-	}
-	m.net.SetPeers(peers)
-}
-
-// addrOf is where x is dialled. A declared member is dialled where the topology file says: the file
-// is how an operator moves a whole cluster to other addresses.
-func (m *Member) addrOf(x membership.Member) string {
-	if d, ok := m.declared(x.Name); ok {
-		return d.GRPCAddr
-	}
-	return x.GRPCAddr
-}
-
-func (m *Member) declared(name string) (membership.Declared, bool) {
-	for _, d := range m.opts.Declared {
-		if d.Name == name {
-			return d, true
-		}
-	}
-	return membership.Declared{}, false
 }

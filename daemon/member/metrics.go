@@ -7,6 +7,9 @@ type metrics struct {
 	handovers      *prometheus.CounterVec
 	installs       prometheus.Counter
 	reseedRequired *prometheus.GaugeVec // by group
+	giveups        prometheus.Counter
+	refusedRosters prometheus.Counter
+	pending        *prometheus.GaugeVec // by member; the registrar's
 }
 
 func newMetrics(reg prometheus.Registerer, m *Member) *metrics {
@@ -22,9 +25,21 @@ func newMetrics(reg prometheus.Registerer, m *Member) *metrics {
 		reseedRequired: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "tidal_replica_reseed_required", Help: "1 while a replica waits to be installed again from another member.",
 		}, []string{"group"}),
+		giveups: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidal_membership_removal_giveups_total", Help: "Removed members that never acknowledged and are told no more.",
+		}),
+		refusedRosters: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidal_membership_refused_rosters_total", Help: "Rosters that were committed and did not follow the one in force; they are built anew.",
+		}),
 	}
+	out.pending = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "tidal_membership_promotion_pending_entries", Help: "Entries that a learner is behind this leader, for as long as it is not promoted.",
+	}, []string{"member"})
 	if reg != nil {
-		reg.MustRegister(out.handovers, out.installs, out.reseedRequired,
+		reg.MustRegister(out.handovers, out.installs, out.reseedRequired, out.giveups, out.refusedRosters, out.pending,
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "tidal_membership_waiting_verbs", Help: "Membership changes that wait for their turn on this leader.",
+			}, func() float64 { return float64(m.registrar.length()) }),
 			gauge("tidal_member_disk_free_bytes", "Room on the disk of the data directory.", func(d Disk) float64 { return float64(d.FreeBytes) }),
 			gauge("tidal_member_disk_reserve_bytes", "With less room than this, clients may not write.", func(d Disk) float64 { return float64(d.ReserveBytes) }),
 			gauge("tidal_member_disk_full", "1 while clients may not write because of it.", func(d Disk) float64 {

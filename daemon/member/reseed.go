@@ -354,15 +354,12 @@ func (m *Member) askForLeader(ctx context.Context) (source, error) {
 	var term uint64
 	var leader ident.MemberID
 	addrs := map[ident.MemberID]string{}
-	for _, d := range m.opts.Declared {
-		if d.Name == m.opts.Name {
-			continue
-		}
-		reply, err := m.probe(ctx, d.GRPCAddr)
+	for _, addr := range m.addresses() {
+		reply, err := m.probe(ctx, addr)
 		if err != nil || reply.Cluster != m.identity().Cluster {
 			continue
 		}
-		addrs[reply.ID] = d.GRPCAddr
+		addrs[reply.ID] = addr
 		if reply.Leader != 0 && reply.Term > term {
 			term, leader = reply.Term, reply.Leader
 		}

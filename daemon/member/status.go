@@ -34,8 +34,9 @@ type Status struct {
 	GRPCAddr    string // advertised
 	HTTPAddr    string
 	Roster      membership.Roster
-	Groups      []GroupStatus // by group
-	Disk        Disk          // zero where the file system does not say
+	Groups      []GroupStatus    // by group
+	Disk        Disk             // zero where the file system does not say
+	Removed     *datadir.Removed // nil: it belongs to its cluster
 	Ready       bool
 	// NotReady says why not, one line a reason; empty when ready.
 	NotReady []string
@@ -59,6 +60,7 @@ func (m *Member) Status() Status {
 		Name: m.opts.Name, ID: id.ID, Cluster: id.Cluster, Incarnation: id.Incarnation, BootEpoch: id.BootEpoch,
 		Version: m.opts.Version, StartedAt: m.started, Phase: m.mu.phase, WaitingFor: m.mu.waiting,
 		GRPCAddr: m.opts.GRPCAddr, HTTPAddr: m.opts.HTTPAddr, Roster: m.mu.roster, Ready: m.mu.ready, Disk: m.mu.disk,
+		Removed: m.mu.removed,
 	}
 	var bornNow bool
 	for _, g := range m.mu.groups {
@@ -97,8 +99,13 @@ func notReady(s Status, bornNow bool) []string {
 		for _, w := range s.WaitingFor {
 			why = append(why, fmt.Sprintf("waits for %s: %s", w.Name, w.Reason))
 		}
+	case PhaseRemoved:
+		why = append(why, "removed: this member belongs to its cluster no more; give it an empty data directory and have it join again")
 	case PhaseStopped:
 		why = append(why, "stopping")
+	}
+	if _, member := s.Roster.Member(s.ID); s.Phase == PhaseServing && s.Roster.Removed(s.ID) && !member {
+		why = append(why, fmt.Sprintf("removed: roster version %d does not name this member", s.Roster.Version))
 	}
 	for _, g := range s.Groups {
 		switch r := g.Replica; {

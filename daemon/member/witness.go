@@ -79,4 +79,43 @@ func (m *Member) recordRoster(was, now membership.Roster) {
 		f.Members = append(f.Members, x.Name)
 	}
 	m.opts.Journal.Add(f)
+	for _, f := range rosterFacts(was, now) {
+		m.opts.Journal.Add(f)
+	}
+}
+
+// rosterFacts returns what is to be told of a roster that follows was; nothing of the first one that a
+// member sees.
+func rosterFacts(was, now membership.Roster) []journal.Fact {
+	if was.Version == 0 {
+		return nil
+	}
+	var facts []journal.Fact
+	for _, x := range now.Members {
+		before, known := was.Member(x.ID)
+		switch {
+		case !known:
+			f := journal.MemberAdded{ID: x.ID, Name: x.Name, Version: now.Version}
+			if old, ok := was.Named(x.Name); ok {
+				f.Replaces = old.ID
+			}
+			facts = append(facts, f)
+		case before.Role == membership.RoleLearner && x.Role == membership.RoleVoter:
+			facts = append(facts, journal.MemberPromoted{ID: x.ID, Name: x.Name, Version: now.Version})
+		}
+		if known && (before.GRPCAddr != x.GRPCAddr || before.HTTPAddr != x.HTTPAddr) {
+			facts = append(facts, journal.AddressChanged{ID: x.ID, Name: x.Name, Version: now.Version, GRPCAddr: x.GRPCAddr, HTTPAddr: x.HTTPAddr})
+		}
+	}
+	for _, x := range was.Members {
+		if _, still := now.Member(x.ID); still {
+			continue
+		}
+		if t, _ := now.Tombstone(x.ID); t.Expired {
+			facts = append(facts, journal.LearnerExpired{ID: x.ID, Name: x.Name, Version: now.Version})
+		} else {
+			facts = append(facts, journal.MemberRemoved{ID: x.ID, Name: x.Name, Version: now.Version})
+		}
+	}
+	return facts
 }

@@ -11,8 +11,8 @@ import (
 // One message there and one back, over loopback.
 func BenchmarkNetwork_RoundTrip(b *testing.B) {
 	x, y := startMember(b, 1, anyPort), startMember(b, 2, anyPort)
-	x.SetPeers([]Peer{{2, y.addr}})
-	y.SetPeers([]Peer{{1, x.addr}})
+	x.SetPeers([]Peer{{ID: 2, Addr: y.addr}})
+	y.SetPeers([]Peer{{ID: 1, Addr: x.addr}})
 	x.awaitConnected(b, 2)
 	y.awaitConnected(b, 1)
 	there, back := []*pb.Message{message(1, 2, 1, 256)}, []*pb.Message{message(2, 1, 1, 0)}
@@ -29,7 +29,7 @@ func BenchmarkNetwork_RoundTrip(b *testing.B) {
 func BenchmarkSend(b *testing.B) {
 	n := New(Options{})
 	defer n.Stop()
-	l := newLink(n, Peer{2, "x:1"})
+	l := newLink(n, Peer{ID: 2, Addr: "x:1"})
 	close(l.done)
 	n.links.Store(&map[ident.MemberID]*link{2: l})
 	l.mu.status.Connected = true

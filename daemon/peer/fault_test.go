@@ -194,8 +194,8 @@ func (t *Faults) grant(tb testing.TB, id string, f ...Fault) {
 func TestNetwork_AFaultSilencesStreams(t *testing.T) {
 	a, faults := startFaulty(t, 1)
 	b, _ := startFaulty(t, 2)
-	a.SetPeers([]Peer{{2, b.addr}})
-	b.SetPeers([]Peer{{1, a.addr}})
+	a.SetPeers([]Peer{{ID: 2, Addr: b.addr}})
+	b.SetPeers([]Peer{{ID: 1, Addr: a.addr}})
 	a.awaitConnected(t, 2)
 	b.awaitConnected(t, 1)
 	two := Target{ID: 2, Name: "m2", GRPCAddr: b.addr}
@@ -270,7 +270,7 @@ func TestNetwork_AFaultSilencesStreams(t *testing.T) {
 func TestNetwork_AFaultDelaysMessages(t *testing.T) {
 	a, faults := startFaulty(t, 1)
 	b, _ := startFaulty(t, 2)
-	a.SetPeers([]Peer{{2, b.addr}})
+	a.SetPeers([]Peer{{ID: 2, Addr: b.addr}})
 	a.awaitConnected(t, 2)
 	const delay = 60 * time.Millisecond
 	faults.grant(t, "slow", Fault{Target: Target{ID: 2}, Direction: Out, Delay: delay})
@@ -309,11 +309,11 @@ func TestNetwork_AFaultCutsQuestions(t *testing.T) {
 	cut("a snapshot", err)
 	_, err = a.Barrier(t.Context(), b.addr, BarrierRequest{Hello: a.self()})
 	cut("a barrier", err)
-	a.SetPeers([]Peer{{2, b.addr}})
+	a.SetPeers([]Peer{{ID: 2, Addr: b.addr}})
 	a.awaitFailure(t, FailureFault)
 
 	// The other way round nothing is answered, while the fault lasts.
-	b.SetPeers([]Peer{{1, a.addr}})
+	b.SetPeers([]Peer{{ID: 1, Addr: a.addr}})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := b.Probe(ctx, a.addr, ProbeRequest{Name: "m2"}); err == nil {

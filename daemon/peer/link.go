@@ -91,8 +91,11 @@ type link struct {
 		queue  []packet
 		bytes  int64 // of the queue and of what the writer took and has not sent
 		opened []GroupPosition
+		report bool // reports are due
 		status PeerStatus
 	}
+
+	also bool // the next attempt is at Peer.Also; run's own
 }
 
 func newLink(n *Network, p Peer) *link {
@@ -163,6 +166,9 @@ func (l *link) run() {
 			return
 		}
 		reached = reached || up > 0
+		if up == 0 { // the other address, next time
+			l.also = !l.also
+		}
 		if up >= steadyAfter {
 			pause.reset()
 		}
@@ -196,7 +202,7 @@ func (p *pause) next() time.Duration {
 // session makes one attempt: connect, handshake, then write until the stream ends. It returns how
 // long the stream was open.
 func (l *link) session(ctx context.Context) (up time.Duration, _ *ConnectError) {
-	c, failed := l.net.connect(ctx, l.peer.Addr)
+	c, failed := l.net.connect(ctx, l.addr())
 	if failed != nil {
 		return 0, failed
 	}
@@ -211,7 +217,7 @@ func (l *link) session(ctx context.Context) (up time.Duration, _ *ConnectError) 
 		return 0, failed
 	}
 	if !limit.Stop() {
-		return 0, &ConnectError{Addr: l.peer.Addr, Failure: FailureTimeout, Err: context.DeadlineExceeded}
+		return 0, &ConnectError{Addr: c.addr, Failure: FailureTimeout, Err: context.DeadlineExceeded}
 	}
 
 	opened := time.Now()
@@ -225,6 +231,14 @@ func (l *link) session(ctx context.Context) (up time.Duration, _ *ConnectError) 
 		e.Failure = FailureBroken
 	}
 	return max(time.Since(opened), 1), e
+}
+
+// addr is where the next attempt goes. One that succeeded is tried again first.
+func (l *link) addr() string {
+	if l.also && l.peer.Also != "" {
+		return l.peer.Also
+	}
+	return l.peer.Addr
 }
 
 // handshake opens the stream and changes hellos.
@@ -244,10 +258,10 @@ func (l *link) handshake(ctx context.Context, c *conn) (grpc.BidiStreamingClient
 	}
 	hello, err := decodeHello(first.GetHello())
 	if err != nil {
-		return nil, Hello{}, &ConnectError{Addr: l.peer.Addr, Failure: FailureError, Err: err}
+		return nil, Hello{}, &ConnectError{Addr: c.addr, Failure: FailureError, Err: err}
 	}
 	if hello.Member != l.peer.ID || hello.Cluster != self.Cluster {
-		return nil, Hello{}, &ConnectError{Addr: l.peer.Addr, Failure: FailureWrongMember, Err: fmt.Errorf(
+		return nil, Hello{}, &ConnectError{Addr: c.addr, Failure: FailureWrongMember, Err: fmt.Errorf(
 			"member %s of cluster %s answers, want member %s of cluster %s", hello.Member, hello.Cluster, l.peer.ID, self.Cluster)}
 	}
 	return stream, hello, nil
@@ -299,12 +313,15 @@ func (l *link) write(ctx context.Context, stream grpc.BidiStreamingClient[peerpb
 			}
 			now := l.net.elapsed()
 			l.pinged.Store(int64(now))
-			err = stream.Send(&peerpb.Frame{Ping: uint64(now), Pins: l.net.pins()})
+			err = stream.Send(&peerpb.Frame{Ping: uint64(now), Pins: l.net.pins(), Reports: l.net.reports()})
 		}
 		if wake {
 			if !l.cut() { // or else it is said when the fault is over
 				if opened := l.takeOpened(); len(opened) > 0 {
 					err = stream.Send(&peerpb.Frame{Opened: encodePositions(opened)})
+				}
+				if err == nil && l.takeReport() {
+					err = stream.Send(&peerpb.Frame{Reports: l.net.reports()})
 				}
 			}
 			if err == nil {

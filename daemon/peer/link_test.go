@@ -23,7 +23,7 @@ func idleLink(t *testing.T, n *Network, p Peer) *link {
 
 func TestLink_KeepsTheNewestForAPeerThatIsAway(t *testing.T) {
 	n := New(Options{})
-	l := idleLink(t, n, Peer{2, "x:1"})
+	l := idleLink(t, n, Peer{ID: 2, Addr: "x:1"})
 	const sent = 1000
 	for i := range uint64(sent) {
 		n.Send(0, []*pb.Message{message(1, 2, i, 1000)})
@@ -44,8 +44,8 @@ func TestLink_KeepsTheNewestForAPeerThatIsAway(t *testing.T) {
 // A peer that opens a stream to us is there: our own next attempt does not wait.
 func TestLink_IsHintedWhenThePeerConnects(t *testing.T) {
 	a, b := startMember(t, 1, anyPort), startMember(t, 2, anyPort)
-	l := idleLink(t, a.Network, Peer{2, "x:1"})
-	b.SetPeers([]Peer{{1, a.addr}})
+	l := idleLink(t, a.Network, Peer{ID: 2, Addr: "x:1"})
+	b.SetPeers([]Peer{{ID: 1, Addr: a.addr}})
 	receive(t, l.hint, "the hint")
 }
 

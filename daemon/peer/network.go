@@ -70,6 +70,9 @@ type Options struct {
 	// Faults is the fault table. nil: there are no drills.
 	Faults *Faults
 
+	// Members knows who belongs to the cluster, and how far the replicas are. May be nil.
+	Members Members
+
 	// The seams; nil means the real thing.
 	Resolve func(ctx context.Context, host string) ([]string, error) // to IP addresses, at every dial
 	Logger  *slog.Logger                                             // nil: none
@@ -102,6 +105,8 @@ func (o Options) withDefaults() Options {
 type Peer struct {
 	ID   ident.MemberID
 	Addr string // host:port, resolved at every dial
+	// Also is tried in turn with Addr where that is not reached; empty: there is no other.
+	Also string
 }
 
 // PeerStatus says how one peer is reached.

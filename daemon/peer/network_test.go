@@ -17,8 +17,8 @@ import (
 
 func TestNetwork_DeliversInOrderBothWays(t *testing.T) {
 	a, b := startMember(t, 1, anyPort), startMember(t, 2, anyPort)
-	a.SetPeers([]Peer{{2, b.addr}})
-	b.SetPeers([]Peer{{1, a.addr}})
+	a.SetPeers([]Peer{{ID: 2, Addr: b.addr}})
+	b.SetPeers([]Peer{{ID: 1, Addr: a.addr}})
 	if s := a.awaitConnected(t, 2); !reflect.DeepEqual(*s.Hello, b.self()) {
 		t.Errorf("hello of 2 = %+v, want %+v", *s.Hello, b.self())
 	}
@@ -65,7 +65,7 @@ func TestNetwork_DeliversInOrderBothWays(t *testing.T) {
 
 func TestNetwork_DeliversWhatWasSentJustBeforeTheConnection(t *testing.T) {
 	a, b := startMember(t, 1, anyPort), startMember(t, 2, anyPort)
-	a.SetPeers([]Peer{{2, b.addr}})
+	a.SetPeers([]Peer{{ID: 2, Addr: b.addr}})
 	a.Send(4, []*pb.Message{message(1, 2, 7, 0)}) // may come before the connection
 	if d := receive(t, b.delivered, "the message"); d.group != 4 || d.msgs[0].GetIndex() != 7 {
 		t.Errorf("delivered %+v", d)
@@ -79,7 +79,7 @@ func TestNetwork_SendDropsWhatIsForNobody(t *testing.T) {
 		t.Errorf("dropped %v, want 2", got)
 	}
 	a.stop()
-	a.SetPeers([]Peer{{2, "127.0.0.1:1"}})
+	a.SetPeers([]Peer{{ID: 2, Addr: "127.0.0.1:1"}})
 	if got := a.Peers(); len(got) != 0 {
 		t.Errorf("peers after Stop: %+v", got)
 	}
@@ -100,7 +100,7 @@ func TestNetwork_FollowsAPeerToAnotherAddress(t *testing.T) {
 	})
 	b := startMember(t, 2, anyPort)
 	_, port, _ := net.SplitHostPort(b.addr)
-	a.SetPeers([]Peer{{2, "two.example:" + port}})
+	a.SetPeers([]Peer{{ID: 2, Addr: "two.example:" + port}})
 	a.awaitConnected(t, 2)
 
 	b.stop()
@@ -126,7 +126,7 @@ func TestNetwork_StalledPeerCostsABoundAndDelaysNobody(t *testing.T) {
 	a := startMember(t, 1, anyPort, func(o *Options) { o.QueueBytes = bound })
 	stalled := startMember(t, 2, anyPort, func(o *Options) { o.Handler = stallingHandler{o.Handler, release} })
 	healthy := startMember(t, 3, anyPort)
-	a.SetPeers([]Peer{{2, stalled.addr}, {3, healthy.addr}})
+	a.SetPeers([]Peer{{ID: 2, Addr: stalled.addr}, {ID: 3, Addr: healthy.addr}})
 	for range 2 {
 		a.awaitStatus(t, "a connection", func(s PeerStatus) bool { return s.Connected })
 	}
@@ -173,7 +173,7 @@ func (h stallingHandler) Deliver(from ident.MemberID, g ident.GroupID, msgs []*p
 
 func TestNetwork_DropsAMessageThatNoFrameCarries(t *testing.T) {
 	a, b := startMember(t, 1, anyPort), startMember(t, 2, anyPort)
-	a.SetPeers([]Peer{{2, b.addr}})
+	a.SetPeers([]Peer{{ID: 2, Addr: b.addr}})
 	a.awaitConnected(t, 2)
 	a.Send(0, []*pb.Message{message(1, 2, 1, maxFrameBytes), message(1, 2, 2, 2*frameBytes), message(1, 2, 3, 0)})
 	for _, want := range []uint64{2, 3} {
@@ -191,7 +191,7 @@ func TestNetwork_WrongKeyIsRefused(t *testing.T) {
 	for name, key := range map[string][]byte{"another": []byte("another key of the same length!!"), "none": nil} {
 		t.Run(name, func(t *testing.T) {
 			a := startMember(t, 1, anyPort, func(o *Options) { o.Key = key })
-			a.SetPeers([]Peer{{2, b.addr}})
+			a.SetPeers([]Peer{{ID: 2, Addr: b.addr}})
 			if s := a.awaitFailure(t, FailureUnauthenticated); s.Refusal != nil {
 				t.Errorf("a wrong key latched the refusal %v", s.Refusal)
 			}
@@ -209,7 +209,7 @@ func TestNetwork_WrongKeyIsRefused(t *testing.T) {
 func TestNetwork_WithoutAKeyThisHostMayCall(t *testing.T) {
 	noKey := func(o *Options) { o.Key = nil }
 	a, b := startMember(t, 1, anyPort, noKey), startMember(t, 2, anyPort, noKey)
-	a.SetPeers([]Peer{{2, b.addr}})
+	a.SetPeers([]Peer{{ID: 2, Addr: b.addr}})
 	a.awaitConnected(t, 2)
 	for addr, want := range map[net.Addr]bool{
 		&net.TCPAddr{IP: net.IPv4(127, 9, 9, 9)}:  true,
@@ -228,7 +228,7 @@ func TestNetwork_RefusalTravelsAndStaysUntilAHandshakeSucceeds(t *testing.T) {
 	a, b := startMember(t, 1, anyPort), startMember(t, 2, anyPort)
 	want := Refusal{Reason: ReasonAmnesia, Detail: "boot epoch 3 after 5,\nδ"}
 	b.refuse.Store(&want)
-	a.SetPeers([]Peer{{2, b.addr}})
+	a.SetPeers([]Peer{{ID: 2, Addr: b.addr}})
 	if s := a.awaitFailure(t, FailureRefusal); s.Connected || s.Refusal == nil || *s.Refusal != want {
 		t.Errorf("status %+v, want the refusal %+v", s, want)
 	}
@@ -253,17 +253,17 @@ func TestNetwork_RefusalTravelsAndStaysUntilAHandshakeSucceeds(t *testing.T) {
 
 func TestNetwork_SetPeersKeepsWhatDidNotChange(t *testing.T) {
 	a, b, c := startMember(t, 1, anyPort), startMember(t, 2, anyPort), startMember(t, 3, anyPort)
-	a.SetPeers([]Peer{{2, b.addr}, {3, c.addr}, {0, "nobody:1"}})
+	a.SetPeers([]Peer{{ID: 2, Addr: b.addr}, {ID: 3, Addr: c.addr}, {ID: 0, Addr: "nobody:1"}})
 	for range 2 {
 		a.awaitStatus(t, "a connection", func(s PeerStatus) bool { return s.Connected })
 	}
-	a.SetPeers([]Peer{{2, b.addr}})
+	a.SetPeers([]Peer{{ID: 2, Addr: b.addr}})
 	if got := a.Peers(); len(got) != 1 || got[0].ID != 2 || !got[0].Connected {
 		t.Errorf("peers = %+v, want member 2, connected", got)
 	}
 	a.Send(0, []*pb.Message{message(1, 2, 1, 0), message(1, 3, 1, 0)})
 	receive(t, b.delivered, "a message over the kept stream")
-	a.SetPeers([]Peer{{3, c.addr}, {2, b.addr}})
+	a.SetPeers([]Peer{{ID: 3, Addr: c.addr}, {ID: 2, Addr: b.addr}})
 	a.awaitConnected(t, 3)
 	if len(b.hellos) != 1 || len(c.hellos) != 2 {
 		t.Errorf("%d and %d handshakes, want 1 and 2", len(b.hellos), len(c.hellos))
@@ -275,7 +275,7 @@ func TestNetwork_SetPeersKeepsWhatDidNotChange(t *testing.T) {
 
 func TestNetwork_AnotherMemberAtTheAddressIsNotConnected(t *testing.T) {
 	a, b := startMember(t, 1, anyPort), startMember(t, 2, anyPort)
-	a.SetPeers([]Peer{{3, b.addr}})
+	a.SetPeers([]Peer{{ID: 3, Addr: b.addr}})
 	s := a.awaitFailure(t, FailureWrongMember)
 	if want := "member 2 of cluster " + testCluster.String() + " answers, want member 3 of cluster " + testCluster.String(); s.Detail != want {
 		t.Errorf("detail %q, want %q", s.Detail, want)
@@ -293,7 +293,7 @@ func TestNetwork_UnresolvablePeerDelaysNobody(t *testing.T) {
 		}
 	})
 	b := startMember(t, 2, anyPort)
-	a.SetPeers([]Peer{{4, "hangs.example:1"}, {3, "nowhere.example:1"}, {2, b.addr}})
+	a.SetPeers([]Peer{{ID: 4, Addr: "hangs.example:1"}, {ID: 3, Addr: "nowhere.example:1"}, {ID: 2, Addr: b.addr}})
 	if s := a.awaitFailure(t, FailureUnresolved); s.ID != 3 {
 		t.Errorf("member %d is unresolved, want 3", s.ID)
 	}
@@ -308,8 +308,8 @@ func TestNetwork_UnresolvablePeerDelaysNobody(t *testing.T) {
 func TestNetwork_IdlePeersAreHeard(t *testing.T) {
 	fast := func(o *Options) { o.PingEvery = 5 * time.Millisecond }
 	a, b := startMember(t, 1, anyPort, fast), startMember(t, 2, anyPort)
-	a.SetPeers([]Peer{{2, b.addr}})
-	b.SetPeers([]Peer{{1, a.addr}})
+	a.SetPeers([]Peer{{ID: 2, Addr: b.addr}})
+	b.SetPeers([]Peer{{ID: 1, Addr: a.addr}})
 	a.awaitConnected(t, 2)
 	connected := b.awaitConnected(t, 1)
 	deadline := time.After(8 * time.Second)

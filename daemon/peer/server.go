@@ -109,6 +109,9 @@ func (s *server) Stream(stream grpc.BidiStreamingServer[peerpb.Frame, peerpb.Fra
 		if l := s.net.link(hello.Member); l != nil {
 			l.heard()
 		}
+		if refusal := s.standing(hello); refusal != nil {
+			return s.refuse(stream, hello, refusal)
+		}
 		if n := accept(f.GetBatches(), hello.Member, reply.Member, deliver); n > 0 {
 			s.net.metrics.receiveDropped.WithLabelValues(dropMisaddressed).Add(float64(n))
 		}

@@ -360,6 +360,7 @@ func (n *Network) pins() []*peerpb.Pin {
 
 // notices hands on what a frame says beside its messages.
 func (s *server) notices(from ident.MemberID, f *peerpb.Frame) {
+	s.reported(from, f)
 	h := s.net.opts.Snapshots
 	if h == nil {
 		return

@@ -58,14 +58,14 @@ func TestNetwork_TLSFollowsTheHostOfTheAddress(t *testing.T) {
 	}
 	a, b := startMember(t, 1, anyPort, secure), startMember(t, 2, anyPort, secure)
 	_, port, _ := net.SplitHostPort(b.addr)
-	a.SetPeers([]Peer{{2, "other.example:" + port}})
+	a.SetPeers([]Peer{{ID: 2, Addr: "other.example:" + port}})
 	a.awaitFailure(t, FailureError)
-	a.SetPeers([]Peer{{2, "two.example:" + port}})
+	a.SetPeers([]Peer{{ID: 2, Addr: "two.example:" + port}})
 	a.awaitConnected(t, 2)
 	a.Send(0, []*pb.Message{message(1, 2, 1, 0)})
 	receive(t, b.delivered, "a message over TLS")
 
 	plain := startMember(t, 3, anyPort)
-	plain.SetPeers([]Peer{{2, b.addr}})
+	plain.SetPeers([]Peer{{ID: 2, Addr: b.addr}})
 	plain.awaitStatus(t, "a failure", func(s PeerStatus) bool { return s.Failure != FailureNone })
 }

@@ -23,6 +23,24 @@ type Hello struct {
 	RosterVersion uint64
 	Capabilities  ident.Capabilities
 	Version       string // of the binary
+	// GRPCAddr and HTTPAddr are advertised; empty: an older binary, which does not say.
+	GRPCAddr, HTTPAddr string
+}
+
+// Report says how far a replica is.
+type Report struct {
+	Group     ident.GroupID
+	Applied   uint64 // what its state reflects
+	Committed uint64 // up to where its disk knows the log to be committed
+}
+
+// FarewellRequest tells a member that it belongs to the cluster no more.
+type FarewellRequest struct {
+	Cluster       ident.ClusterID
+	Member        ident.MemberID // who is told
+	Incarnation   ident.Incarnation
+	Expired       bool   // it was never heard of, and may join again
+	RosterVersion uint64 // of the caller, which does not name it
 }
 
 // GroupPosition is the last entry of a group that is durable on the member that says so.
@@ -116,6 +134,7 @@ func encodeHello(h Hello) *peerpb.Hello {
 		Cluster: h.Cluster[:], Member: uint64(h.Member), Incarnation: h.Incarnation[:], Name: h.Name,
 		BootEpoch: h.BootEpoch, Groups: encodePositions(h.Groups),
 		RosterVersion: h.RosterVersion, Capabilities: uint64(h.Capabilities), Version: h.Version,
+		GrpcAddr: h.GRPCAddr, HttpAddr: h.HTTPAddr,
 	}
 }
 
@@ -126,6 +145,7 @@ func decodeHello(p *peerpb.Hello) (Hello, error) {
 	h := Hello{
 		Member: ident.MemberID(p.GetMember()), Name: p.GetName(), BootEpoch: p.GetBootEpoch(), Groups: decodePositions(p.GetGroups()),
 		RosterVersion: p.GetRosterVersion(), Capabilities: ident.Capabilities(p.GetCapabilities()), Version: p.GetVersion(),
+		GRPCAddr: p.GetGrpcAddr(), HTTPAddr: p.GetHttpAddr(),
 	}
 	if h.Member == 0 {
 		return Hello{}, errors.New("hello: no member id")

@@ -54,6 +54,9 @@ type loop struct {
 	reported uint64
 	unsynced unsynced
 
+	// confTold is the newest configuration that OnConf was told of.
+	confTold uint64
+
 	// leaderLast is the highest index that the newest leader heard is known to have, by its messages;
 	// leaderHeard is when the last one came.
 	leaderLast  uint64
@@ -135,7 +138,7 @@ func (r *Replica) handle(e any) {
 			}
 			r.hear(m)
 		}
-	case *change:
+	case *Change:
 		r.propose(&batch{writes: []*write{e.write}, change: true}, &consensus.Proposal{Data: e.write.data, Conf: e.conf})
 	case consensus.Input:
 		r.step(e)
@@ -441,6 +444,12 @@ func (r *Replica) publish() {
 		r.role.Store(&s.Role)
 	}
 	r.status.Store(s)
+	if settled := min(s.Applied, s.DurableCommit); settled >= s.ConfIndex && s.ConfIndex > r.loop.confTold {
+		r.loop.confTold = s.ConfIndex
+		if r.opts.Observe.OnConf != nil {
+			r.opts.Observe.OnConf()
+		}
+	}
 }
 
 // Status returns where the replica stands. It never blocks, also when the loop does.

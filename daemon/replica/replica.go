@@ -77,9 +77,12 @@ type Network interface {
 // Observer is told what happens. Any func may be nil. They are called in order, from goroutines of
 // the replica: they must return soon and must not call Close.
 type Observer struct {
-	OnRole    func(consensus.Role)
-	OnRoster  func(membership.Roster) // in log order, before messages go out under it
+	OnRole func(consensus.Role)
+	// OnRoster is called in log order, before messages go out under it, with an index that the roster is
+	// that of the state at.
+	OnRoster  func(index uint64, r membership.Roster)
 	OnApplied func([]command.Applied) // in log order, when a View shows it
+	OnConf    func()                  // the configuration in force is in state here, and its commit on the disk
 	OnReseed  func(consensus.Reseed)  // the leader has compacted what this replica needs
 	OnStage   func([]ident.MemberID)  // peers that need an artifact; each ends with SnapDone
 	OnFail    func(error)             // a *FailedError, once
@@ -214,6 +217,12 @@ func Open(opts Options) (*Replica, error) {
 		return nil, fmt.Errorf("open replica of group %s: draw a nonce: %w", opts.Group, err)
 	}
 	pos := opts.State.Position()
+	if mutantConfFromRoles {
+		pos.Conf = confFromRoles(opts.State)
+	}
+	if mutantJoinerWithoutConf && !membership.InConf(pos.Conf, opts.Self) {
+		pos.Conf = &pb.ConfState{}
+	}
 	machine, err := consensus.New(consensus.Options{
 		ID:             opts.Self,
 		Log:            opts.Log,
@@ -317,7 +326,7 @@ func (r *Replica) end() {
 		r.queue.close(cause)
 		for _, e := range r.inbox.close() {
 			switch e := e.(type) {
-			case *change:
+			case *Change:
 				e.write.settle(Result{}, cause)
 			case *transfer:
 				e.settle(cause)

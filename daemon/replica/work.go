@@ -136,7 +136,7 @@ func (r *Replica) observe(runs []*run) {
 	o := r.opts.Observe
 	for _, x := range runs {
 		if x.state.Roster != nil && o.OnRoster != nil {
-			o.OnRoster(*x.state.Roster)
+			o.OnRoster(x.last(), *x.state.Roster)
 		}
 		if o.OnApplied != nil {
 			o.OnApplied(x.applied())

@@ -116,36 +116,52 @@ func (r *Replica) recycle(w *write) {
 	r.writes.Put(w)
 }
 
-// change is one entry proposed by itself.
-type change struct {
+// Change is one entry proposed by itself, which waits for its outcome.
+type Change struct {
 	write *write
 	conf  *pb.ConfChangeV2 // nil: write.data is the payload
 }
+
+// Done delivers once, when the outcome is known. It may never: only its caller's patience ends then.
+func (c *Change) Done() <-chan struct{} { return c.write.done }
+
+// Result is the outcome, as of Propose. REQUIRES: Done has delivered.
+func (c *Change) Result() (ident.EntryID, error) { return c.write.result.ID, c.write.err }
 
 // Propose proposes one entry by itself, for what is not a client's write: payload, or a membership
 // change whose context is a roster. It returns when the entry is applied here; errors as of Write,
 // and ErrChangeInProgress and *ChangeRefusedError.
 func (r *Replica) Propose(ctx context.Context, payload []byte, conf *pb.ConfChangeV2) (ident.EntryID, error) {
-	if err := checkProposal(payload, conf); err != nil {
-		return ident.EntryID{}, fmt.Errorf("propose: %w", err)
-	}
-	if err := r.leads(); err != nil {
-		return ident.EntryID{}, err
-	}
 	if err := r.waiters.enter(); err != nil {
 		return ident.EntryID{}, err
 	}
 	defer r.waiters.leave()
-	c := &change{write: &write{data: payload, done: make(chan struct{}, 1)}, conf: conf}
-	if !r.inbox.put(c) {
-		return ident.EntryID{}, r.cause()
+	c, err := r.BeginPropose(payload, conf)
+	if err != nil {
+		return ident.EntryID{}, err
 	}
 	select {
-	case <-c.write.done:
-		return c.write.result.ID, c.write.err
+	case <-c.Done():
+		return c.Result()
 	case <-ctx.Done():
 		return ident.EntryID{}, &UnknownOutcomeError{Cause: context.Cause(ctx)}
 	}
+}
+
+// BeginPropose is the first half of Propose, for one that has few of them under way: nobody is counted.
+// An error says that nothing happened.
+func (r *Replica) BeginPropose(payload []byte, conf *pb.ConfChangeV2) (*Change, error) {
+	if err := checkProposal(payload, conf); err != nil {
+		return nil, fmt.Errorf("propose: %w", err)
+	}
+	if err := r.leads(); err != nil {
+		return nil, err
+	}
+	c := &Change{write: &write{data: payload, done: make(chan struct{}, 1)}, conf: conf}
+	if !r.inbox.put(c) {
+		return nil, r.cause()
+	}
+	return c, nil
 }
 
 // checkProposal returns an error if every member would fail to apply the entry.

@@ -14,3 +14,22 @@ func (l *Log) KeepFrom(bytes int64) uint64 {
 	}
 	return x.base.Index + 1
 }
+
+// BytesAfter is about how many bytes of frames follow entry index; at most a segment too many. It waits
+// for an Append under way.
+func (l *Log) BytesAfter(index uint64) int64 {
+	l.writer.Lock()
+	defer l.writer.Unlock()
+	x := &l.mu.index
+	if index >= x.lastIndex() {
+		return 0
+	}
+	var bytes int64
+	for n := len(x.segments) - 1; n >= 0; n-- {
+		bytes += x.segments[n].end
+		if x.segments[n].base.Index <= index {
+			break
+		}
+	}
+	return bytes
+}

@@ -164,3 +164,10 @@ func (p port) Opened(to ident.MemberID, groups []peer.GroupPosition) {
 		o.look()
 	}
 }
+
+// Report and Farewell: no membership changes yet.
+func (p port) Report() {}
+
+func (p port) Farewell(context.Context, string, peer.FarewellRequest) error {
+	return errors.New("nobody is removed")
+}

@@ -115,6 +115,12 @@ func (n *node) Barrier(context.Context, string, peer.BarrierRequest) (peer.Barri
 
 func (n *node) Opened(ident.MemberID, []peer.GroupPosition) {}
 
+func (n *node) Report() {}
+
+func (n *node) Farewell(context.Context, string, peer.FarewellRequest) error {
+	return errors.New("nobody is removed")
+}
+
 // SetPeers does nothing: the room knows everybody.
 func (n *node) SetPeers([]peer.Peer) {}
 

@@ -34,7 +34,10 @@ type Frame struct {
 	// opened: the caller's replicas of these groups were opened anew, at these positions.
 	Opened []*GroupPosition `protobuf:"bytes,5,rep,name=opened,proto3" json:"opened,omitempty"`
 	// pins come with a ping: from which index on the caller, who leads these groups, keeps its log.
-	Pins          []*Pin `protobuf:"bytes,6,rep,name=pins,proto3" json:"pins,omitempty"`
+	Pins []*Pin `protobuf:"bytes,6,rep,name=pins,proto3" json:"pins,omitempty"`
+	// reports say how far the caller's replicas are. With every ping, and at once when that may be what
+	// a change of the membership waits for.
+	Reports       []*Report `protobuf:"bytes,7,rep,name=reports,proto3" json:"reports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -111,6 +114,73 @@ func (x *Frame) GetPins() []*Pin {
 	return nil
 }
 
+func (x *Frame) GetReports() []*Report {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+type Report struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Applied       uint64                 `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"`     // what the state reflects
+	Committed     uint64                 `protobuf:"varint,3,opt,name=committed,proto3" json:"committed,omitempty"` // up to where the disk knows the log to be committed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Report) Reset() {
+	*x = Report{}
+	mi := &file_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Report) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Report) ProtoMessage() {}
+
+func (x *Report) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Report.ProtoReflect.Descriptor instead.
+func (*Report) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Report) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *Report) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *Report) GetCommitted() uint64 {
+	if x != nil {
+		return x.Committed
+	}
+	return 0
+}
+
 type Pin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -122,7 +192,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_peer_proto_msgTypes[1]
+	mi := &file_peer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -134,7 +204,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[1]
+	mi := &file_peer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -147,7 +217,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{1}
+	return file_peer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Pin) GetGroup() uint32 {
@@ -182,7 +252,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -194,7 +264,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -207,7 +277,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{2}
+	return file_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Batch) GetGroup() uint32 {
@@ -235,13 +305,15 @@ type Hello struct {
 	RosterVersion uint64                 `protobuf:"varint,7,opt,name=roster_version,json=rosterVersion,proto3" json:"roster_version,omitempty"`
 	Capabilities  uint64                 `protobuf:"varint,8,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
 	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
+	GrpcAddr      string                 `protobuf:"bytes,10,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"` // advertised
+	HttpAddr      string                 `protobuf:"bytes,11,opt,name=http_addr,json=httpAddr,proto3" json:"http_addr,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -253,7 +325,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -266,7 +338,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{3}
+	return file_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Hello) GetCluster() []byte {
@@ -332,6 +404,20 @@ func (x *Hello) GetVersion() string {
 	return ""
 }
 
+func (x *Hello) GetGrpcAddr() string {
+	if x != nil {
+		return x.GrpcAddr
+	}
+	return ""
+}
+
+func (x *Hello) GetHttpAddr() string {
+	if x != nil {
+		return x.HttpAddr
+	}
+	return ""
+}
+
 type GroupPosition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -343,7 +429,7 @@ type GroupPosition struct {
 
 func (x *GroupPosition) Reset() {
 	*x = GroupPosition{}
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +441,7 @@ func (x *GroupPosition) String() string {
 func (*GroupPosition) ProtoMessage() {}
 
 func (x *GroupPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +454,7 @@ func (x *GroupPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupPosition.ProtoReflect.Descriptor instead.
 func (*GroupPosition) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{4}
+	return file_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GroupPosition) GetGroup() uint32 {
@@ -403,7 +489,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -415,7 +501,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -428,7 +514,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{5}
+	return file_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ProbeRequest) GetName() string {
@@ -472,7 +558,7 @@ type ProbeReply struct {
 
 func (x *ProbeReply) Reset() {
 	*x = ProbeReply{}
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -484,7 +570,7 @@ func (x *ProbeReply) String() string {
 func (*ProbeReply) ProtoMessage() {}
 
 func (x *ProbeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -497,7 +583,7 @@ func (x *ProbeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeReply.ProtoReflect.Descriptor instead.
 func (*ProbeReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{6}
+	return file_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ProbeReply) GetCluster() []byte {
@@ -599,7 +685,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +697,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +710,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{7}
+	return file_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SnapshotRequest) GetHello() *Hello {
@@ -686,7 +772,7 @@ type SnapshotCursor struct {
 
 func (x *SnapshotCursor) Reset() {
 	*x = SnapshotCursor{}
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +784,7 @@ func (x *SnapshotCursor) String() string {
 func (*SnapshotCursor) ProtoMessage() {}
 
 func (x *SnapshotCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +797,7 @@ func (x *SnapshotCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotCursor.ProtoReflect.Descriptor instead.
 func (*SnapshotCursor) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{8}
+	return file_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SnapshotCursor) GetFile() uint32 {
@@ -739,7 +825,7 @@ type SnapshotFrame struct {
 
 func (x *SnapshotFrame) Reset() {
 	*x = SnapshotFrame{}
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +837,7 @@ func (x *SnapshotFrame) String() string {
 func (*SnapshotFrame) ProtoMessage() {}
 
 func (x *SnapshotFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +850,7 @@ func (x *SnapshotFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotFrame.ProtoReflect.Descriptor instead.
 func (*SnapshotFrame) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{9}
+	return file_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SnapshotFrame) GetHeader() *SnapshotHeader {
@@ -793,7 +879,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +891,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +904,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{10}
+	return file_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SnapshotHeader) GetNeeded() bool {
@@ -861,7 +947,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +959,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +972,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{11}
+	return file_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SnapshotChunk) GetAt() *SnapshotCursor {
@@ -928,7 +1014,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1026,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1039,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{12}
+	return file_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BarrierRequest) GetHello() *Hello {
@@ -987,7 +1073,7 @@ type BarrierReply struct {
 
 func (x *BarrierReply) Reset() {
 	*x = BarrierReply{}
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1085,7 @@ func (x *BarrierReply) String() string {
 func (*BarrierReply) ProtoMessage() {}
 
 func (x *BarrierReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1098,7 @@ func (x *BarrierReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierReply.ProtoReflect.Descriptor instead.
 func (*BarrierReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{13}
+	return file_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BarrierReply) GetTerm() uint64 {
@@ -1029,27 +1115,144 @@ func (x *BarrierReply) GetIndex() uint64 {
 	return 0
 }
 
+type FarewellRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       []byte                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`                                   // 16 bytes
+	Member        uint64                 `protobuf:"varint,2,opt,name=member,proto3" json:"member,omitempty"`                                    // who is told
+	Incarnation   []byte                 `protobuf:"bytes,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                           // 16 bytes
+	Expired       bool                   `protobuf:"varint,4,opt,name=expired,proto3" json:"expired,omitempty"`                                  // it was never heard of, and may join again
+	RosterVersion uint64                 `protobuf:"varint,5,opt,name=roster_version,json=rosterVersion,proto3" json:"roster_version,omitempty"` // of the caller, which does not name it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FarewellRequest) Reset() {
+	*x = FarewellRequest{}
+	mi := &file_peer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FarewellRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FarewellRequest) ProtoMessage() {}
+
+func (x *FarewellRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FarewellRequest.ProtoReflect.Descriptor instead.
+func (*FarewellRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *FarewellRequest) GetCluster() []byte {
+	if x != nil {
+		return x.Cluster
+	}
+	return nil
+}
+
+func (x *FarewellRequest) GetMember() uint64 {
+	if x != nil {
+		return x.Member
+	}
+	return 0
+}
+
+func (x *FarewellRequest) GetIncarnation() []byte {
+	if x != nil {
+		return x.Incarnation
+	}
+	return nil
+}
+
+func (x *FarewellRequest) GetExpired() bool {
+	if x != nil {
+		return x.Expired
+	}
+	return false
+}
+
+func (x *FarewellRequest) GetRosterVersion() uint64 {
+	if x != nil {
+		return x.RosterVersion
+	}
+	return 0
+}
+
+type FarewellReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FarewellReply) Reset() {
+	*x = FarewellReply{}
+	mi := &file_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FarewellReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FarewellReply) ProtoMessage() {}
+
+func (x *FarewellReply) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FarewellReply.ProtoReflect.Descriptor instead.
+func (*FarewellReply) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{16}
+}
+
 var File_peer_proto protoreflect.FileDescriptor
 
 const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
 	"peer.proto\x12\rtidal.peer.v1\x1a\n" +
-	"raft.proto\"\xe9\x01\n" +
+	"raft.proto\"\x9a\x02\n" +
 	"\x05Frame\x12*\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.tidal.peer.v1.HelloR\x05hello\x12.\n" +
 	"\abatches\x18\x02 \x03(\v2\x14.tidal.peer.v1.BatchR\abatches\x12\x12\n" +
 	"\x04ping\x18\x03 \x01(\x04R\x04ping\x12\x12\n" +
 	"\x04pong\x18\x04 \x01(\x04R\x04pong\x124\n" +
 	"\x06opened\x18\x05 \x03(\v2\x1c.tidal.peer.v1.GroupPositionR\x06opened\x12&\n" +
-	"\x04pins\x18\x06 \x03(\v2\x12.tidal.peer.v1.PinR\x04pins\"E\n" +
+	"\x04pins\x18\x06 \x03(\v2\x12.tidal.peer.v1.PinR\x04pins\x12/\n" +
+	"\areports\x18\a \x03(\v2\x15.tidal.peer.v1.ReportR\areports\"V\n" +
+	"\x06Report\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12\x18\n" +
+	"\aapplied\x18\x02 \x01(\x04R\aapplied\x12\x1c\n" +
+	"\tcommitted\x18\x03 \x01(\x04R\tcommitted\"E\n" +
 	"\x03Pin\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\"J\n" +
 	"\x05Batch\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12+\n" +
-	"\bmessages\x18\x02 \x03(\v2\x0f.raftpb.MessageR\bmessages\"\xa9\x02\n" +
+	"\bmessages\x18\x02 \x03(\v2\x0f.raftpb.MessageR\bmessages\"\xe3\x02\n" +
 	"\x05Hello\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\fR\acluster\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x04R\x06member\x12 \n" +
@@ -1060,7 +1263,10 @@ const file_peer_proto_rawDesc = "" +
 	"\x06groups\x18\x06 \x03(\v2\x1c.tidal.peer.v1.GroupPositionR\x06groups\x12%\n" +
 	"\x0eroster_version\x18\a \x01(\x04R\rrosterVersion\x12\"\n" +
 	"\fcapabilities\x18\b \x01(\x04R\fcapabilities\x12\x18\n" +
-	"\aversion\x18\t \x01(\tR\aversion\"m\n" +
+	"\aversion\x18\t \x01(\tR\aversion\x12\x1b\n" +
+	"\tgrpc_addr\x18\n" +
+	" \x01(\tR\bgrpcAddr\x12\x1b\n" +
+	"\thttp_addr\x18\v \x01(\tR\bhttpAddr\"m\n" +
 	"\rGroupPosition\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12!\n" +
 	"\fdurable_term\x18\x02 \x01(\x04R\vdurableTerm\x12#\n" +
@@ -1116,12 +1322,20 @@ const file_peer_proto_rawDesc = "" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\"8\n" +
 	"\fBarrierReply\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index2\x99\x02\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"\xa6\x01\n" +
+	"\x0fFarewellRequest\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\fR\acluster\x12\x16\n" +
+	"\x06member\x18\x02 \x01(\x04R\x06member\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\fR\vincarnation\x12\x18\n" +
+	"\aexpired\x18\x04 \x01(\bR\aexpired\x12%\n" +
+	"\x0eroster_version\x18\x05 \x01(\x04R\rrosterVersion\"\x0f\n" +
+	"\rFarewellReply2\xe3\x02\n" +
 	"\x04Peer\x12?\n" +
 	"\x05Probe\x12\x1b.tidal.peer.v1.ProbeRequest\x1a\x19.tidal.peer.v1.ProbeReply\x128\n" +
 	"\x06Stream\x12\x14.tidal.peer.v1.Frame\x1a\x14.tidal.peer.v1.Frame(\x010\x01\x12O\n" +
 	"\rFetchSnapshot\x12\x1e.tidal.peer.v1.SnapshotRequest\x1a\x1c.tidal.peer.v1.SnapshotFrame0\x01\x12E\n" +
-	"\aBarrier\x12\x1d.tidal.peer.v1.BarrierRequest\x1a\x1b.tidal.peer.v1.BarrierReplyB-Z+github.com/tidaldb/tidal/daemon/peer/peerpbb\x06proto3"
+	"\aBarrier\x12\x1d.tidal.peer.v1.BarrierRequest\x1a\x1b.tidal.peer.v1.BarrierReply\x12H\n" +
+	"\bFarewell\x12\x1e.tidal.peer.v1.FarewellRequest\x1a\x1c.tidal.peer.v1.FarewellReplyB-Z+github.com/tidaldb/tidal/daemon/peer/peerpbb\x06proto3"
 
 var (
 	file_peer_proto_rawDescOnce sync.Once
@@ -1135,51 +1349,57 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_peer_proto_goTypes = []any{
 	(*Frame)(nil),           // 0: tidal.peer.v1.Frame
-	(*Pin)(nil),             // 1: tidal.peer.v1.Pin
-	(*Batch)(nil),           // 2: tidal.peer.v1.Batch
-	(*Hello)(nil),           // 3: tidal.peer.v1.Hello
-	(*GroupPosition)(nil),   // 4: tidal.peer.v1.GroupPosition
-	(*ProbeRequest)(nil),    // 5: tidal.peer.v1.ProbeRequest
-	(*ProbeReply)(nil),      // 6: tidal.peer.v1.ProbeReply
-	(*SnapshotRequest)(nil), // 7: tidal.peer.v1.SnapshotRequest
-	(*SnapshotCursor)(nil),  // 8: tidal.peer.v1.SnapshotCursor
-	(*SnapshotFrame)(nil),   // 9: tidal.peer.v1.SnapshotFrame
-	(*SnapshotHeader)(nil),  // 10: tidal.peer.v1.SnapshotHeader
-	(*SnapshotChunk)(nil),   // 11: tidal.peer.v1.SnapshotChunk
-	(*BarrierRequest)(nil),  // 12: tidal.peer.v1.BarrierRequest
-	(*BarrierReply)(nil),    // 13: tidal.peer.v1.BarrierReply
-	(*raftpb.Message)(nil),  // 14: raftpb.Message
+	(*Report)(nil),          // 1: tidal.peer.v1.Report
+	(*Pin)(nil),             // 2: tidal.peer.v1.Pin
+	(*Batch)(nil),           // 3: tidal.peer.v1.Batch
+	(*Hello)(nil),           // 4: tidal.peer.v1.Hello
+	(*GroupPosition)(nil),   // 5: tidal.peer.v1.GroupPosition
+	(*ProbeRequest)(nil),    // 6: tidal.peer.v1.ProbeRequest
+	(*ProbeReply)(nil),      // 7: tidal.peer.v1.ProbeReply
+	(*SnapshotRequest)(nil), // 8: tidal.peer.v1.SnapshotRequest
+	(*SnapshotCursor)(nil),  // 9: tidal.peer.v1.SnapshotCursor
+	(*SnapshotFrame)(nil),   // 10: tidal.peer.v1.SnapshotFrame
+	(*SnapshotHeader)(nil),  // 11: tidal.peer.v1.SnapshotHeader
+	(*SnapshotChunk)(nil),   // 12: tidal.peer.v1.SnapshotChunk
+	(*BarrierRequest)(nil),  // 13: tidal.peer.v1.BarrierRequest
+	(*BarrierReply)(nil),    // 14: tidal.peer.v1.BarrierReply
+	(*FarewellRequest)(nil), // 15: tidal.peer.v1.FarewellRequest
+	(*FarewellReply)(nil),   // 16: tidal.peer.v1.FarewellReply
+	(*raftpb.Message)(nil),  // 17: raftpb.Message
 }
 var file_peer_proto_depIdxs = []int32{
-	3,  // 0: tidal.peer.v1.Frame.hello:type_name -> tidal.peer.v1.Hello
-	2,  // 1: tidal.peer.v1.Frame.batches:type_name -> tidal.peer.v1.Batch
-	4,  // 2: tidal.peer.v1.Frame.opened:type_name -> tidal.peer.v1.GroupPosition
-	1,  // 3: tidal.peer.v1.Frame.pins:type_name -> tidal.peer.v1.Pin
-	14, // 4: tidal.peer.v1.Batch.messages:type_name -> raftpb.Message
-	4,  // 5: tidal.peer.v1.Hello.groups:type_name -> tidal.peer.v1.GroupPosition
-	3,  // 6: tidal.peer.v1.SnapshotRequest.hello:type_name -> tidal.peer.v1.Hello
-	8,  // 7: tidal.peer.v1.SnapshotRequest.resume:type_name -> tidal.peer.v1.SnapshotCursor
-	10, // 8: tidal.peer.v1.SnapshotFrame.header:type_name -> tidal.peer.v1.SnapshotHeader
-	11, // 9: tidal.peer.v1.SnapshotFrame.chunk:type_name -> tidal.peer.v1.SnapshotChunk
-	8,  // 10: tidal.peer.v1.SnapshotHeader.from:type_name -> tidal.peer.v1.SnapshotCursor
-	8,  // 11: tidal.peer.v1.SnapshotChunk.at:type_name -> tidal.peer.v1.SnapshotCursor
-	3,  // 12: tidal.peer.v1.BarrierRequest.hello:type_name -> tidal.peer.v1.Hello
-	5,  // 13: tidal.peer.v1.Peer.Probe:input_type -> tidal.peer.v1.ProbeRequest
-	0,  // 14: tidal.peer.v1.Peer.Stream:input_type -> tidal.peer.v1.Frame
-	7,  // 15: tidal.peer.v1.Peer.FetchSnapshot:input_type -> tidal.peer.v1.SnapshotRequest
-	12, // 16: tidal.peer.v1.Peer.Barrier:input_type -> tidal.peer.v1.BarrierRequest
-	6,  // 17: tidal.peer.v1.Peer.Probe:output_type -> tidal.peer.v1.ProbeReply
-	0,  // 18: tidal.peer.v1.Peer.Stream:output_type -> tidal.peer.v1.Frame
-	9,  // 19: tidal.peer.v1.Peer.FetchSnapshot:output_type -> tidal.peer.v1.SnapshotFrame
-	13, // 20: tidal.peer.v1.Peer.Barrier:output_type -> tidal.peer.v1.BarrierReply
-	17, // [17:21] is the sub-list for method output_type
-	13, // [13:17] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	4,  // 0: tidal.peer.v1.Frame.hello:type_name -> tidal.peer.v1.Hello
+	3,  // 1: tidal.peer.v1.Frame.batches:type_name -> tidal.peer.v1.Batch
+	5,  // 2: tidal.peer.v1.Frame.opened:type_name -> tidal.peer.v1.GroupPosition
+	2,  // 3: tidal.peer.v1.Frame.pins:type_name -> tidal.peer.v1.Pin
+	1,  // 4: tidal.peer.v1.Frame.reports:type_name -> tidal.peer.v1.Report
+	17, // 5: tidal.peer.v1.Batch.messages:type_name -> raftpb.Message
+	5,  // 6: tidal.peer.v1.Hello.groups:type_name -> tidal.peer.v1.GroupPosition
+	4,  // 7: tidal.peer.v1.SnapshotRequest.hello:type_name -> tidal.peer.v1.Hello
+	9,  // 8: tidal.peer.v1.SnapshotRequest.resume:type_name -> tidal.peer.v1.SnapshotCursor
+	11, // 9: tidal.peer.v1.SnapshotFrame.header:type_name -> tidal.peer.v1.SnapshotHeader
+	12, // 10: tidal.peer.v1.SnapshotFrame.chunk:type_name -> tidal.peer.v1.SnapshotChunk
+	9,  // 11: tidal.peer.v1.SnapshotHeader.from:type_name -> tidal.peer.v1.SnapshotCursor
+	9,  // 12: tidal.peer.v1.SnapshotChunk.at:type_name -> tidal.peer.v1.SnapshotCursor
+	4,  // 13: tidal.peer.v1.BarrierRequest.hello:type_name -> tidal.peer.v1.Hello
+	6,  // 14: tidal.peer.v1.Peer.Probe:input_type -> tidal.peer.v1.ProbeRequest
+	0,  // 15: tidal.peer.v1.Peer.Stream:input_type -> tidal.peer.v1.Frame
+	8,  // 16: tidal.peer.v1.Peer.FetchSnapshot:input_type -> tidal.peer.v1.SnapshotRequest
+	13, // 17: tidal.peer.v1.Peer.Barrier:input_type -> tidal.peer.v1.BarrierRequest
+	15, // 18: tidal.peer.v1.Peer.Farewell:input_type -> tidal.peer.v1.FarewellRequest
+	7,  // 19: tidal.peer.v1.Peer.Probe:output_type -> tidal.peer.v1.ProbeReply
+	0,  // 20: tidal.peer.v1.Peer.Stream:output_type -> tidal.peer.v1.Frame
+	10, // 21: tidal.peer.v1.Peer.FetchSnapshot:output_type -> tidal.peer.v1.SnapshotFrame
+	14, // 22: tidal.peer.v1.Peer.Barrier:output_type -> tidal.peer.v1.BarrierReply
+	16, // 23: tidal.peer.v1.Peer.Farewell:output_type -> tidal.peer.v1.FarewellReply
+	19, // [19:24] is the sub-list for method output_type
+	14, // [14:19] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1193,7 +1413,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	Peer_Stream_FullMethodName        = "/tidal.peer.v1.Peer/Stream"
 	Peer_FetchSnapshot_FullMethodName = "/tidal.peer.v1.Peer/FetchSnapshot"
 	Peer_Barrier_FullMethodName       = "/tidal.peer.v1.Peer/Barrier"
+	Peer_Farewell_FullMethodName      = "/tidal.peer.v1.Peer/Farewell"
 )
 
 // PeerClient is the client API for Peer service.
@@ -44,6 +45,8 @@ type PeerClient interface {
 	// Barrier tells a replica that is closed, and whose log cannot say what it acknowledged, from which
 	// index on an artifact holds all of it.
 	Barrier(ctx context.Context, in *BarrierRequest, opts ...grpc.CallOption) (*BarrierReply, error)
+	// Farewell tells a member that it belongs to the cluster no more. It answers once that is durable.
+	Farewell(ctx context.Context, in *FarewellRequest, opts ...grpc.CallOption) (*FarewellReply, error)
 }
 
 type peerClient struct {
@@ -106,6 +109,16 @@ func (c *peerClient) Barrier(ctx context.Context, in *BarrierRequest, opts ...gr
 	return out, nil
 }
 
+func (c *peerClient) Farewell(ctx context.Context, in *FarewellRequest, opts ...grpc.CallOption) (*FarewellReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FarewellReply)
+	err := c.cc.Invoke(ctx, Peer_Farewell_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -122,6 +135,8 @@ type PeerServer interface {
 	// Barrier tells a replica that is closed, and whose log cannot say what it acknowledged, from which
 	// index on an artifact holds all of it.
 	Barrier(context.Context, *BarrierRequest) (*BarrierReply, error)
+	// Farewell tells a member that it belongs to the cluster no more. It answers once that is durable.
+	Farewell(context.Context, *FarewellRequest) (*FarewellReply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -143,6 +158,9 @@ func (UnimplementedPeerServer) FetchSnapshot(*SnapshotRequest, grpc.ServerStream
 }
 func (UnimplementedPeerServer) Barrier(context.Context, *BarrierRequest) (*BarrierReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Barrier not implemented")
+}
+func (UnimplementedPeerServer) Farewell(context.Context, *FarewellRequest) (*FarewellReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Farewell not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -219,6 +237,24 @@ func _Peer_Barrier_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Farewell_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FarewellRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Farewell(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Farewell_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Farewell(ctx, req.(*FarewellRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -233,6 +269,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Barrier",
 			Handler:    _Peer_Barrier_Handler,
+		},
+		{
+			MethodName: "Farewell",
+			Handler:    _Peer_Farewell_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,531 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/datadir"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/journal"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/peer"
+	"github.com/tidaldb/tidal/daemon/replica"
+)
+
+const labTick = 100 * time.Millisecond
+
+// lab is a cluster of members on disks in memory, all driven by one thread: the replicas by their drivers,
+// the duties by hand. Only raft's election timeouts are random.
+type lab struct {
+	t      *testing.T
+	now    time.Time
+	steps  int
+	nodes  []*node
+	mail   []packet
+	cut    map[[2]*node]bool
+	policy membership.Policy
+
+	// stopAt is looked at whenever a node has worked; when it says so, everything stands still until
+	// stopped is taken back.
+	stopAt  func() bool
+	stopped bool
+}
+
+// node is one machine: a process runs on it, or none.
+type node struct {
+	lab   *lab
+	name  string
+	addr  string
+	fs    *vfs.MemFS
+	disks int
+
+	dir     *datadir.Dir
+	m       *Member // nil: it does not run
+	driver  *replica.Driver
+	replica *replica.Replica
+	life    int
+	peers   map[ident.MemberID]peer.Peer
+	greeted map[*node]int // life of each node whose stream is open
+	report  bool
+
+	// Held back: what a disk or a worker that stands still does not do.
+	noApply, noSync bool
+}
+
+type packet struct {
+	from *node
+	life int
+	to   ident.MemberID
+	msg  []byte
+}
+
+// newLab starts the cluster that declares these names.
+func newLab(t *testing.T, names ...string) *lab {
+	t.Helper()
+	l := &lab{t: t, now: time.UnixMilli(1_700_000_000_000), cut: map[[2]*node]bool{}, policy: membership.DefaultPolicy()}
+	for _, name := range names {
+		l.nodes = append(l.nodes, l.machine(name))
+	}
+	for _, n := range l.nodes {
+		n.start()
+	}
+	for range 10 {
+		for _, n := range l.nodes {
+			if n.driver == nil {
+				if serves, err := n.m.Seek(); err != nil {
+					t.Fatal(err)
+				} else if serves {
+					n.open()
+				}
+			}
+		}
+	}
+	t.Cleanup(func() {
+		for _, n := range l.nodes {
+			n.stop()
+		}
+	})
+	l.leader()
+	return l
+}
+
+func (l *lab) machine(name string) *node {
+	return &node{lab: l, name: name, addr: name + ":1", fs: vfs.NewMem()}
+}
+
+func (l *lab) declared() []membership.Declared {
+	var all []membership.Declared
+	for _, n := range l.nodes {
+		all = append(all, membership.Declared{Name: n.name, GRPCAddr: n.name + ":1", HTTPAddr: n.name + ":2"})
+	}
+	return all
+}
+
+func (n *node) start() {
+	n.lab.t.Helper()
+	n.life++
+	dir, err := datadir.Open(datadir.Options{Path: "/data", FS: n.fs, Name: n.name, FileID: func(string) (datadir.FileID, error) { return datadir.FileID{Inode: uint64(n.disks) + 1}, nil }})
+	if err != nil {
+		n.lab.t.Fatalf("%s: %v", n.name, err)
+	}
+	n.dir, n.peers, n.greeted = dir, map[ident.MemberID]peer.Peer{}, map[*node]int{}
+	declared := n.lab.declared()
+	if !slices.ContainsFunc(declared, func(d membership.Declared) bool { return d.Name == n.name }) {
+		declared = append(declared, membership.Declared{Name: n.name, GRPCAddr: n.addr, HTTPAddr: n.name + ":2"})
+	}
+	n.m = New(Options{
+		Dir: dir, DataDir: "/data", FS: n.fs, Name: n.name, GRPCAddr: n.addr, HTTPAddr: n.name + ":2", Declared: declared, Topology: [32]byte{1},
+		Tick: labTick, HeartbeatTicks: 1, ElectionTicks: 10, SegmentBytes: 64 << 10, FirstSegmentBytes: 16 << 10, Foreground: true,
+		Now: func() time.Time { return n.lab.now }, Journal: journal.New(journal.Options{}), Policy: n.lab.policy,
+	})
+	if err := n.m.Drive(labPort{n}); err != nil {
+		n.lab.t.Fatalf("%s: %v", n.name, err)
+	}
+	if dir.Member().ID != 0 {
+		n.open()
+	}
+}
+
+// open drives the replica that there is, if there is one.
+func (n *node) open() {
+	n.driver, n.replica = nil, nil
+	if r, err := n.m.Replica(0); err == nil {
+		n.replica, n.driver = r, r.Drive()
+	}
+}
+
+// stop ends the process; its disk stays.
+func (n *node) stop() {
+	if n.m == nil {
+		return
+	}
+	if err := errors.Join(n.m.Stop(), n.dir.Close()); err != nil {
+		n.lab.t.Errorf("stop %s: %v", n.name, err)
+	}
+	n.m, n.driver, n.replica = nil, nil, nil
+}
+
+// wipe gives the machine an empty disk.
+func (n *node) wipe() {
+	n.stop()
+	n.fs, n.disks = vfs.NewMem(), n.disks+1
+}
+
+func (n *node) id() ident.MemberID { return n.dir.Member().ID }
+
+func (n *node) status() replica.Status { return n.replica.Status() }
+
+// step is a tenth of a second.
+func (l *lab) step() {
+	l.t.Helper()
+	l.now = l.now.Add(labTick)
+	l.steps++
+	for _, n := range l.nodes {
+		if n.driver != nil {
+			n.driver.Tick()
+		}
+		if n.m != nil && l.steps%10 == 0 {
+			n.m.Keep()
+			n.report = true
+			if r, err := n.m.Replica(0); err != nil || r != n.replica {
+				n.open()
+			}
+		}
+	}
+	for range 6 {
+		if l.exchange(); l.stopped {
+			return
+		}
+		for _, n := range l.nodes {
+			if n.m != nil {
+				n.m.Duty()
+				if n.m.gone() != nil {
+					n.driver, n.replica = nil, nil
+				}
+			}
+		}
+	}
+}
+
+// exchange has everybody work and talk until nobody has anything to do.
+func (l *lab) exchange() {
+	for range 200 {
+		busy := false
+		for _, n := range l.nodes {
+			busy = n.work() || busy
+			if l.stopAt != nil && l.stopAt() {
+				l.stopAt, l.stopped = nil, true
+				return
+			}
+		}
+		mail := l.mail
+		l.mail = nil
+		for _, p := range mail {
+			l.deliver(p)
+		}
+		if !busy && len(mail) == 0 {
+			return
+		}
+	}
+}
+
+func (n *node) work() (busy bool) {
+	if n.driver == nil {
+		return false
+	}
+	busy = n.driver.Turn()
+	if !n.noSync && len(n.driver.TakeAppends()) > 0 {
+		busy = true
+		if err := n.driver.Append(); err != nil {
+			n.lab.t.Fatalf("%s: append: %v", n.name, err)
+		}
+	}
+	if !n.noApply && len(n.driver.TakeApplies()) > 0 {
+		busy = true
+		if err := n.driver.Apply(); err != nil {
+			n.lab.t.Fatalf("%s: apply: %v", n.name, err)
+		}
+	}
+	if n.report {
+		n.report = false
+		for _, o := range n.lab.nodes {
+			if o != n && o.greeted[n] == n.life && n.lab.open(n, o) {
+				o.m.Reported(n.id(), n.m.Reports())
+			}
+		}
+	}
+	return busy
+}
+
+// open reports whether n reaches o.
+func (l *lab) open(n, o *node) bool { return n.m != nil && o.m != nil && !l.cut[[2]*node{n, o}] }
+
+// isolate cuts a node off, or joins it again.
+func (l *lab) isolate(n *node, cut bool) {
+	for _, o := range l.nodes {
+		l.cut[[2]*node{n, o}], l.cut[[2]*node{o, n}] = cut, cut
+	}
+}
+
+// deliver brings a message to whoever listens where the sender dials.
+func (l *lab) deliver(p packet) {
+	if p.from.life != p.life || p.from.m == nil {
+		return
+	}
+	to := l.at(p.from.peers[p.to].Addr)
+	if to == nil {
+		to = l.at(p.from.peers[p.to].Also)
+	}
+	if to == nil || !l.open(p.from, to) {
+		return
+	}
+	hello := p.from.m.SelfHello()
+	refused := func(r *peer.Refusal) {
+		delete(to.greeted, p.from)
+		p.from.m.PeerChanged(peer.PeerStatus{Peer: p.from.peers[p.to], Failure: peer.FailureRefusal, Refusal: r})
+	}
+	if to.greeted[p.from] != p.life {
+		reply, r := to.m.Hello(hello)
+		if r != nil {
+			refused(r)
+			return
+		}
+		if reply.Member != p.to {
+			return // somebody else listens there
+		}
+		to.greeted[p.from] = p.life
+		p.from.m.PeerChanged(peer.PeerStatus{Peer: p.from.peers[p.to], Connected: true})
+	}
+	if r := to.m.Standing(hello); r != nil {
+		refused(r)
+		return
+	}
+	msg := &pb.Message{}
+	if err := proto.Unmarshal(p.msg, msg); err != nil {
+		l.t.Fatal(err)
+	}
+	if to.id() == p.to {
+		to.m.Deliver(p.from.id(), 0, []*pb.Message{msg})
+	}
+}
+
+func (l *lab) at(addr string) *node {
+	for _, n := range l.nodes {
+		if n.addr == addr && n.m != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+// until steps until what is wanted is so.
+func (l *lab) until(what string, ok func() bool) {
+	l.t.Helper()
+	for range 600 {
+		if ok() {
+			return
+		}
+		l.step()
+	}
+	for _, n := range l.nodes {
+		if n.m != nil && n.replica != nil {
+			s := n.status()
+			m, _ := n.m.Membership()
+			l.t.Logf("%s: id %s, term %d, leader %s, commit %d, conf %v since %d, durable commit %d, roster %d, %+v",
+				n.name, n.id(), s.Term, s.Leader, s.Commit, s.Conf, s.ConfIndex, s.DurableCommit, n.m.Roster().Version, m)
+		}
+	}
+	l.t.Fatalf("not within a minute: %s", what)
+}
+
+// stopJoint steps until the configuration of one of these is joint, and has everything stand still there.
+func (l *lab) stopJoint(of ...*node) (at *node) {
+	l.t.Helper()
+	l.stopAt = func() bool {
+		for _, n := range of {
+			if n.replica != nil && membership.Joint(n.status().Conf) {
+				at = n
+			}
+		}
+		return at != nil
+	}
+	l.until("the joint state", func() bool { return l.stopped })
+	l.stopped = false
+	return at
+}
+
+// run lets some time pass.
+func (l *lab) run(d time.Duration) {
+	for range d / labTick {
+		l.step()
+	}
+}
+
+// leader returns the leader that a majority follows, once there is one.
+func (l *lab) leader() *node {
+	l.t.Helper()
+	var leader *node
+	l.until("a leader", func() bool {
+		leader = nil
+		for _, n := range l.nodes {
+			if n.replica == nil {
+				continue
+			}
+			if s := n.status(); s.State == raft.StateLeader && s.ConfAsOf >= s.OwnFirst && (leader == nil || s.Term > leader.status().Term) {
+				leader = n
+			}
+		}
+		if leader == nil {
+			return false
+		}
+		q := membership.QuorumOf(leader.status().Conf, func(id ident.MemberID) bool {
+			for _, n := range l.nodes {
+				if n.replica != nil && n.id() == id {
+					return n.status().Term == leader.status().Term && n.status().Leader == leader.id()
+				}
+			}
+			return false
+		})
+		return q.Reached()
+	})
+	return leader
+}
+
+func (l *lab) node(name string) *node {
+	for _, n := range l.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	l.t.Fatalf("no machine %s", name)
+	return nil
+}
+
+// write has the leader take one signal.
+func (l *lab) write() {
+	l.t.Helper()
+	leader := l.leader()
+	c, err := leader.driver.Write(command.EncodeWrite(command.Write{Records: []command.Record{command.Signal{Item: "a", Type: "view", Milli: 1000}}}), consensus.AckQuorum)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.until("a write", func() bool {
+		_, done, err := c.Done()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		return done
+	})
+}
+
+// do begins a verb on the leader and returns what becomes of it.
+func (l *lab) do(begin func(*Member) (*Verb, error)) *Verb {
+	l.t.Helper()
+	v, err := begin(l.leader().m)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.until("the end of a verb", v.over)
+	return v
+}
+
+func (v *Verb) over() bool {
+	select {
+	case <-v.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// join starts a process on an empty disk, as the member that the leader made it.
+func (l *lab) join(n *node, c membership.Candidate) Admission {
+	l.t.Helper()
+	if !slices.Contains(l.nodes, n) {
+		l.nodes = append(l.nodes, n)
+	}
+	if n.dir == nil || n.m == nil {
+		n.start()
+	}
+	c.Name, c.GRPCAddr, c.HTTPAddr, c.Capabilities = n.name, n.addr, n.name+":2", ident.Supported
+	c.Incarnation = n.dir.Member().Incarnation
+	a, err := l.do(func(m *Member) (*Verb, error) { return m.BeginJoin(c) }).Admission()
+	if err != nil {
+		l.t.Fatalf("join %s: %v", n.name, err)
+	}
+	l.admit(n, a)
+	return a
+}
+
+// admit lets a machine take part as the member that it was admitted as. It begins where the cluster began.
+func (l *lab) admit(n *node, a Admission) {
+	l.t.Helper()
+	if err := n.dir.Admit(a.Cluster, a.ID, l.leader().dir.Member().Genesis); err != nil {
+		l.t.Fatal(err)
+	}
+	n.stop()
+	n.start()
+}
+
+// voters waits until these are the voters, and no change is under way.
+func (l *lab) voters(names ...string) {
+	l.t.Helper()
+	l.until(fmt.Sprintf("voters %v", names), func() bool {
+		leader := l.leader()
+		m, ok := leader.m.Membership()
+		if !ok || m.Settling != nil {
+			return false
+		}
+		var got []string
+		for _, x := range leader.m.Roster().Members {
+			if x.Role != membership.RoleVoter {
+				return false
+			}
+			got = append(got, x.Name)
+		}
+		slices.Sort(got)
+		return slices.Equal(got, names)
+	})
+}
+
+// labPort is what a process sees of the network.
+type labPort struct{ n *node }
+
+func (p labPort) Send(_ ident.GroupID, msgs []*pb.Message) {
+	for _, m := range msgs {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			p.n.lab.t.Fatal(err)
+		}
+		p.n.lab.mail = append(p.n.lab.mail, packet{p.n, p.n.life, ident.MemberID(m.GetTo()), b})
+	}
+}
+
+func (p labPort) SetPeers(peers []peer.Peer) {
+	clear(p.n.peers)
+	for _, x := range peers {
+		p.n.peers[x.ID] = x
+	}
+}
+
+func (p labPort) Probe(_ context.Context, addr string, r peer.ProbeRequest) (peer.ProbeReply, error) {
+	if o := p.n.lab.at(addr); o != nil && p.n.lab.open(p.n, o) {
+		return o.m.Probe(r), nil
+	}
+	return peer.ProbeReply{}, errors.New("no answer")
+}
+
+func (p labPort) FetchSnapshot(context.Context, string, peer.SnapshotRequest) (peer.SnapshotHeader, *peer.SnapshotStream, error) {
+	return peer.SnapshotHeader{}, nil, errors.New("nobody serves artifacts")
+}
+
+func (p labPort) Barrier(context.Context, string, peer.BarrierRequest) (peer.BarrierReply, error) {
+	return peer.BarrierReply{}, errors.New("nobody gives barriers")
+}
+
+func (p labPort) Opened(to ident.MemberID, groups []peer.GroupPosition) {
+	if o := p.n.lab.at(p.n.peers[to].Addr); o != nil && p.n.lab.open(p.n, o) {
+		o.m.Opened(p.n.id(), groups)
+	}
+}
+
+func (p labPort) Report() { p.n.report = true }
+
+func (p labPort) Farewell(_ context.Context, addr string, r peer.FarewellRequest) error {
+	o := p.n.lab.at(addr)
+	if o == nil || !p.n.lab.open(p.n, o) {
+		return errors.New("no answer")
+	}
+	return o.m.Farewell(r)
+}
