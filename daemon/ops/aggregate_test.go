@@ -2,6 +2,7 @@ package ops
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -294,5 +295,27 @@ func TestAggregate_ObserversAgree(t *testing.T) {
 	}
 	if x, y := text(one), text(two); x != y {
 		t.Errorf("a tells\n%s\nb tells\n%s", x, y)
+	}
+}
+
+// BenchmarkAggregate makes the status of a cluster out of the answers of its members, of whom every fourth is
+// silent.
+func BenchmarkAggregate(b *testing.B) {
+	for _, n := range []int{3, 7, 200} {
+		rows := []row{says("0", "m0", "0", 7, 100, 0)}
+		for i := 1; i < n; i++ {
+			id, name := fmt.Sprint(i), fmt.Sprint("m", i)
+			if i%4 == 3 {
+				rows = append(rows, silent(id, name, "unreachable"))
+			} else {
+				rows = append(rows, says(id, name, "0", 7, 99, time.Second))
+			}
+		}
+		b.Run(fmt.Sprintf("members=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				aggregate("m0", rows, testNow)
+			}
+		})
 	}
 }

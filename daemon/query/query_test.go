@@ -302,7 +302,7 @@ func TestFeed_ReportsAFaultyState(t *testing.T) {
 }
 
 func BenchmarkFeed(b *testing.B) {
-	for _, n := range []int{1_000, 100_000} {
+	for _, n := range []int{10_000, 1_000_000} {
 		items := make([]fixture, n)
 		for i := range items {
 			items[i] = fixture{id: fmt.Sprintf("item-%07d", i), row: row(true, 1e6+uint64(i)*1e4, now)}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -97,6 +98,42 @@ func verify(v *state.View) error {
 		return fmt.Errorf("at %d the keys are %x, want %x, %v", index, keys, want, err)
 	}
 	return nil
+}
+
+// A disk may take seconds for the tables of a flush; what arrives meanwhile is committed.
+func TestFlush_LetsCommitsGoOn(t *testing.T) {
+	t.Parallel()
+	var hold atomic.Bool
+	reached, release := make(chan struct{}, 1), make(chan struct{})
+	s := mustCreate(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") && hold.CompareAndSwap(true, false) {
+			reached <- struct{}{}
+			<-release
+		}
+		return nil
+	})))
+	if err := commit(s, 2); err != nil {
+		t.Fatal(err)
+	}
+	hold.Store(true)
+	flushed := make(chan error, 1)
+	go func() {
+		_, err := s.Flush()
+		flushed <- err
+	}()
+	<-reached
+	for index := uint64(3); index < 6; index++ {
+		if err := commit(s, index); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(release)
+	if err := <-flushed; err != nil {
+		t.Fatal(err)
+	}
+	if got := s.FlushedIndex(); got != 2 {
+		t.Errorf("flushed to %d, want 2: what came later was not in it", got)
+	}
 }
 
 func TestView_IsOneMoment(t *testing.T) {
