@@ -102,19 +102,19 @@ func TestPartition_IsolatesTheLeader(t *testing.T) {
 func isolateLeader(c *Cluster, l *Ledger, times int) {
 	for range times {
 		l.During(func() {
-			l.WaitAcked(100)
+			l.WaitAcked(60)
 			old := c.Leader()
 			rest := c.others(old)
 			c.partition(c.Member(old), api.PartitionRequest{Region: old})
 			c.leads(rest[0], names(rest)...)
-			l.WaitAcked(100)
+			l.WaitAcked(60)
 			s := c.status(rest[1])
 			row := s.Regions[slices.IndexFunc(s.Regions, func(r api.Region) bool { return r.Name == old })]
 			if !row.Partitioned || len(row.Faults) != len(rest) {
 				c.t.Errorf("by %s, the row of the leader that was cut off: %+v", rest[1].Name, row)
 			}
 			c.heal(rest[0])
-			l.WaitAcked(100)
+			l.WaitAcked(60)
 		})
 		c.whole()
 	}
