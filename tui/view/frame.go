@@ -317,6 +317,9 @@ func (f *frame) sides() {
 		f.add(l)
 	}
 	f.say(plain("   "), f.title(f.Verdict))
+	if f.Faults != "" {
+		f.say(plain("   " + f.Faults))
+	}
 }
 
 // bottom is what can be pressed, or what came of the last key.

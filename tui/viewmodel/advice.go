@@ -30,7 +30,8 @@ func (b *builder) advice() []Advice {
 			out = append(out, Advice{text, command})
 		}
 	}
-	if slices.ContainsFunc(st.Regions, func(r api.Region) bool { return len(r.Faults) > 0 }) {
+	drill := slices.ContainsFunc(st.Regions, func(r api.Region) bool { return len(r.Faults) > 0 })
+	if drill {
 		say("faults of a drill are in force; to end them now:", "tidalctl heal --all")
 	}
 	for _, r := range st.Health.Reasons {
@@ -41,14 +42,16 @@ func (b *builder) advice() []Advice {
 				text = "start tidald on " + list(down, 3) + ", then:"
 			}
 			say(text, "tidalctl wait --for=leader --timeout 2m")
+		case "member_partitioned":
+			if !drill { // or else it is cut off on purpose
+				say(r.Member+" answers but hears no leader; look at its peer address:", "tidalctl members show "+quote(r.Member))
+			}
 		case "leaders_disagree":
 			say("the side without a quorum does not commit; see who is on which:", "tidalctl status -o wide")
 		case "member_quarantined":
 			say(r.Member+" holds data that must not be served; its disk is kept as it is:", "tidalctl members show "+quote(r.Member))
 		case "member_unreachable":
 			say("start tidald on "+list(b.silent(""), 3)+", or look at the network, then:", "tidalctl wait --for=healthy --timeout 2m")
-		case "member_partitioned":
-			say(r.Member+" answers but hears no leader; look at its peer address:", "tidalctl members show "+quote(r.Member))
 		case "disk_full":
 			say("make room on the disk of "+r.Member+"; how much there is:", "tidalctl members show "+quote(r.Member))
 		case "member_not_ready", "member_behind":

@@ -311,16 +311,43 @@ func (b *builder) sides() {
 			if !side.Quorum { // it says so and cannot prove it
 				side.Leader += "?"
 			}
-			if t, ok := b.track(*v.Leader, 0); ok && t.commit > 0 {
-				side.Commit, side.Motion = words.Count(t.commit), "advancing"
-				if still := b.now().Sub(t.commitMoved); still > 3*b.Interval {
-					side.Motion = "still for " + words.Age(still)
-				}
-			}
 		}
+		b.progress(&side, v)
 		if side.Quorum {
 			b.out.Verdict = fmt.Sprintf("%s holds the quorum (%d of %d voters). Writes to any other side do not commit.", side.Label, voters, st.Quorum.Voters)
 		}
 		b.out.Sides = append(b.out.Sides, side)
+	}
+	var faults []api.Fault
+	for i := range st.Regions {
+		faults = append(faults, st.Regions[i].Faults...)
+	}
+	if len(faults) > 0 {
+		f := longest(faults)
+		b.out.Faults = fmt.Sprintf("Fault %s is in force, heals itself in %s (%s).", f.ID, b.left(f), f.ExpiresAt.UTC().Format("15:04:05Z"))
+	}
+}
+
+// progress tells how far a side has committed: as its leader says or, where none leads, whoever on it has
+// heard most.
+func (b *builder) progress(side *Side, v api.View) {
+	from := v.Members
+	if v.Leader != nil {
+		from = []string{*v.Leader}
+	}
+	var best track
+	for _, name := range from {
+		if t, ok := b.track(name, 0); ok && t.commit > best.commit {
+			best = t
+		}
+	}
+	if best.commit == 0 {
+		return
+	}
+	side.Commit, side.Motion = words.Count(best.commit), "advancing"
+	if still := b.now().Sub(best.commitMoved); still > 3*b.Interval {
+		side.Motion = "still for " + words.Age(still)
+	} else if v.Leader == nil {
+		side.Motion = ""
 	}
 }

@@ -154,7 +154,12 @@ func becomes(r *api.Region, now, before condition) string {
 	case down, downLearner:
 		return "does not answer: " + Note(*r)
 	case cutOff:
+		if len(r.Faults) > 0 {
+			return "is cut off: " + Note(*r)
+		}
 		return "answers but hears no leader"
+	case faulty:
+		return "keeps up " + Note(*r)
 	case fullDisk:
 		return "has an almost full disk"
 	case notReady:
@@ -171,6 +176,8 @@ func becomes(r *api.Region, now, before condition) string {
 		return "hears the leader again"
 	case behind:
 		return "has caught up"
+	case faulty:
+		return "keeps up no fault any more"
 	}
 	return "is ready"
 }

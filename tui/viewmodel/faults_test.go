@@ -28,7 +28,7 @@ func TestBuild_ShowsFaults(t *testing.T) {
 	keep("eu-west", true)
 	s := viewmodel.Build(viewmodel.State{}.Add(viewmodel.Sample{At: at, Status: &st}), viewmodel.Choices{}, viewmodel.Setting{Now: at.Add(time.Second), Interval: time.Second})
 	for _, m := range s.Members {
-		want := map[string]string{"us-east": "FAULT f-2 40s", "eu-west": "FAULT f-2 40s", "us-west": ""}[m.Name]
+		want := map[string]string{"us-east": "FAULT 40s f-2", "eu-west": "FAULT 40s f-2", "us-west": ""}[m.Name]
 		if m.State != want {
 			t.Errorf("state of %s: %q, want %q", m.Name, m.State, want)
 		}

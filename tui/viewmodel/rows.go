@@ -165,7 +165,7 @@ func (b *builder) state(r *api.Region, t track, c condition) string {
 // fault is the badge of a member that keeps up faults: the one that lasts longest, and how much longer.
 func (b *builder) fault(r *api.Region) string {
 	f := longest(r.Faults)
-	return "FAULT " + f.ID + " " + b.left(f)
+	return "FAULT " + b.left(f) + " " + f.ID
 }
 
 // longest returns the fault that ends last.

@@ -85,6 +85,7 @@ type Screen struct {
 	Slowest  string // and who does not, or only slowly
 	Sides    []Side
 	Verdict  string // which side is served, where there are sides
+	Faults   string // what keeps the sides apart, where that is a drill
 	Members  []Member
 	Known    int // members before the filter
 	Answered int

@@ -33,6 +33,7 @@ func All() []Scene {
 		{"quarantined", play(Members(6), 8, quarantined)},
 		{"leaderless", play(Members(3), 8, leaderless)},
 		{"split", play(Members(5), 12, split)},
+		{"drill", play(Members(5), 12, drill)},
 		{"dead", append(play(Members(6), 5, func(int, *api.Status) {}), nobody(5), nobody(6), nobody(9), nobody(14), nobody(19), nobody(23))},
 	}
 }
@@ -218,6 +219,37 @@ func split(i int, s *api.Status) {
 	Row(s, "us-west").CommitIndex = s.RelayLogLen
 	s.Quorum.Up, s.Quorum.Spare = 3, 0
 	Because(s, api.HealthDegraded, "leaders_disagree", "", "members that answer name different leaders")
+}
+
+// drill is a partition on purpose: the leader is on the small side and leads no more.
+func drill(i int, s *api.Status) {
+	if i < 4 {
+		return
+	}
+	split(i, s)
+	small, large := []string{"us-east", "ap-south"}, []string{"us-west", "eu-west", "eu-north"}
+	s.Consistent, s.Views[1].Leader = true, nil
+	s.Health.Reasons = nil
+	keep := func(names, against []string, cut bool) {
+		for _, name := range names {
+			r := Row(s, name)
+			r.Partitioned = cut
+			for _, peer := range against {
+				r.Faults = append(r.Faults, api.Fault{
+					ID: "f-5f0c2a9e", Member: name, Peer: peer, Direction: api.DirectionBoth, Effect: api.FaultDrop,
+					LeftMS: int64(45-i) * 1000, ExpiresAt: Start().Add(45 * time.Second),
+				})
+			}
+			if cut {
+				Because(s, api.HealthDegraded, "member_partitioned", name, "fault f-5f0c2a9e on "+name+" keeps it from us-west until 14:22:45Z")
+			}
+		}
+	}
+	keep(small, large, true)
+	keep(large, small, false)
+	for _, name := range append(small, large...) {
+		Because(s, api.HealthDegraded, "fault_injected", name, "f-5f0c2a9e until 14:22:45Z")
+	}
 }
 
 // nobody is a look that no endpoint answered.
