@@ -10,7 +10,8 @@
 // What it promises:
 //
 //   - Persist before speak: no vote, append response or answer to a client leaves a Step before the
-//     driver has handed back the frame that it rests on.
+//     driver has handed back the frame that it rests on, and nothing of a term but pre-votes before
+//     the frame that carries the term.
 //   - One Ready is one frame: entries travel to the log with the whole HardState that came with them.
 //   - Exactly one answer a token: a write is answered with its entry, or with an error that says
 //     that nothing happened. A token that is never answered has an unknown outcome, which only the

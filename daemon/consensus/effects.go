@@ -11,7 +11,7 @@ import (
 // slices are valid until the next Step; what they point to is valid for ever.
 type Effects struct {
 	Append []*Append     // to the append worker, in order
-	Send   []*pb.Message // to peers, now; never waits for this member's disk; read-only
+	Send   []*pb.Message // to peers, now; waits for nothing but what the machine waited for; read-only
 	Apply  []*Apply      // to the apply worker, in order
 	Answer []Answer      // to callers
 

@@ -57,7 +57,8 @@ type Append struct {
 	HardState *pb.HardState
 	Entries   []*pb.Entry
 
-	// responses leave only when the frame is handed back, in order.
+	// responses leave only when the frame is handed back, in order. The machine may add to them until
+	// then; nobody else looks.
 	responses []*pb.Message
 
 	sync bool

@@ -103,6 +103,10 @@ type Machine struct {
 	heard           map[uint64]uint64
 	ticks, patience uint64
 
+	// termFrame is the frame that first carried the present term; nil once it was handed back. What is
+	// said in the term waits for it.
+	termFrame *Append
+
 	writes waiters
 	reads  reads
 	asks   asks
@@ -411,6 +415,9 @@ func (m *Machine) appended(a *Append) error {
 	if a.sync {
 		m.durableCommit = a.HardState.GetCommit()
 	}
+	if m.termFrame == a {
+		m.termFrame = nil
+	}
 	if err := m.tail.append(a.Entries); err != nil {
 		return err
 	}
@@ -514,35 +521,23 @@ func (m *Machine) collect(rd raft.Ready) error {
 	if err := m.noteRole(rd); err != nil {
 		return err
 	}
+	for _, msg := range rd.Messages { // first what the rest may have to wait for
+		if msg.GetTo() == raft.LocalAppendThread {
+			if err := m.frame(msg); err != nil {
+				return err
+			}
+		}
+	}
 	for _, msg := range rd.Messages {
 		switch msg.GetTo() {
 		case raft.LocalAppendThread:
-			if msg.GetSnapshot() != nil {
-				return errors.New("raft wants to install a snapshot")
-			}
-			was := m.hs
-			if msg.Term != nil { // present, not merely above 0: without it the getters say 0
-				m.hs = &pb.HardState{Term: msg.Term, Vote: msg.Vote, Commit: msg.Commit}
-			}
-			m.frames++
-			m.fx.Append = append(m.fx.Append, &Append{
-				HardState: m.hs, Entries: msg.GetEntries(), responses: msg.GetResponses(), seq: m.frames,
-				sync: raft.MustSync(m.hs, was, len(msg.GetEntries())) || was.GetCommit() < m.syncAt && m.syncAt <= m.hs.GetCommit(),
-			})
-			if mutantSpeakEarly {
-				for _, r := range msg.GetResponses() {
-					if r.GetTo() != m.id {
-						m.fx.Send = append(m.fx.Send, r)
-					}
-				}
-			}
 		case raft.LocalApplyThread:
 			m.fx.Apply = append(m.fx.Apply, &Apply{Entries: msg.GetEntries(), response: msg.GetResponses()[0]})
 		default:
 			if msg.GetType() == pb.MsgSnap {
 				m.fx.Stage = append(m.fx.Stage, ident.MemberID(msg.GetTo()))
 			}
-			m.fx.Send = append(m.fx.Send, msg)
+			m.speak(msg)
 		}
 	}
 	for _, rs := range rd.ReadStates {
@@ -559,6 +554,51 @@ func (m *Machine) noteSyncAt(ents []*pb.Entry) {
 		if e.GetType() != pb.EntryNormal || len(e.GetData()) == 0 {
 			m.syncAt = e.GetIndex()
 		}
+	}
+}
+
+// frame makes a frame for the log of what raft asks to append.
+func (m *Machine) frame(msg *pb.Message) error {
+	if msg.GetSnapshot() != nil {
+		return errors.New("raft wants to install a snapshot")
+	}
+	was := m.hs
+	if msg.Term != nil { // present, not merely above 0: without it the getters say 0
+		m.hs = &pb.HardState{Term: msg.Term, Vote: msg.Vote, Commit: msg.Commit}
+	}
+	m.frames++
+	a := &Append{
+		HardState: m.hs, Entries: msg.GetEntries(), responses: msg.GetResponses(), seq: m.frames,
+		sync: raft.MustSync(m.hs, was, len(msg.GetEntries())) || was.GetCommit() < m.syncAt && m.syncAt <= m.hs.GetCommit(),
+	}
+	if m.hs.GetTerm() != was.GetTerm() {
+		m.termFrame = a
+	}
+	m.fx.Append = append(m.fx.Append, a)
+	if mutantSpeakEarly {
+		for _, r := range msg.GetResponses() {
+			if r.GetTo() != m.id {
+				m.fx.Send = append(m.fx.Send, r)
+			}
+		}
+	}
+	return nil
+}
+
+// speak sends msg, once the term that it is of is durable. raft lets a candidate ask for votes, and a
+// leader whom the others elected meanwhile send entries, before its own term and vote are on its disk:
+// after a power loss it would stand in the same term again, be elected again, and put other entries in
+// the place of those. Pre-votes promise nothing, nor does a question for a read index, which has no term.
+func (m *Machine) speak(msg *pb.Message) {
+	waits := m.termFrame != nil && !mutantSpeakEarly
+	switch msg.GetType() {
+	case pb.MsgPreVote, pb.MsgPreVoteResp, pb.MsgReadIndex:
+		waits = false
+	}
+	if waits {
+		m.termFrame.responses = append(m.termFrame.responses, msg)
+	} else {
+		m.fx.Send = append(m.fx.Send, msg)
 	}
 }
 
