@@ -6,6 +6,7 @@
 //	  LOCK             held while the process runs
 //	  member           identity, see member.go
 //	  votes            term and vote of every group, see votes.go
+//	  witness          what other members promised, see witness.go
 //	  groups/0/
 //	    marker.current.*         names the current generation, see group.go
 //	    log-000001/  state-000001/
@@ -39,10 +40,11 @@ import (
 )
 
 const (
-	lockName   = "LOCK"
-	memberName = "member"
-	votesName  = "votes"
-	groupsName = "groups"
+	lockName    = "LOCK"
+	memberName  = "member"
+	votesName   = "votes"
+	witnessName = "witness"
+	groupsName  = "groups"
 
 	dirPerm = 0o700
 )
@@ -98,6 +100,8 @@ type Dir struct {
 		votes  vfs.File // open for writing
 		failed error    // of the first write that failed, or ErrClosed
 	}
+
+	saving sync.Mutex // held by SaveWitness
 
 	// mu is never held over I/O.
 	mu struct {
