@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -44,7 +45,13 @@ func freeAddr(t testing.TB) string {
 // run starts a member and returns how to stop it.
 func run(t *testing.T, c *config.Config) (stop func()) {
 	t.Helper()
-	d, err := New(Options{Config: c, Version: "test"})
+	return runBy(t, c, nil)
+}
+
+// runBy is run by a clock; nil: the real one.
+func runBy(t *testing.T, c *config.Config, now func() time.Time) (stop func()) {
+	t.Helper()
+	d, err := New(Options{Config: c, Version: "test", Now: now})
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}

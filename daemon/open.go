@@ -141,7 +141,7 @@ func (d *Daemon) makeMember() error {
 			LearnerTTL: c.Membership.LearnerTTL, ReplaceGrace: c.Membership.ReplaceGrace,
 			ReplaceManual: c.Membership.ReplaceLost == "manual", RemovalGiveup: c.Membership.RemovalGiveup,
 		},
-		Version: d.opts.Version, Now: d.opts.Now, Logger: d.log, Metrics: d.registry, Journal: d.journal,
+		Version: d.opts.Version, Now: d.opts.Now, MaxDrift: c.Clock.MaxDrift, Logger: d.log, Metrics: d.registry, Journal: d.journal,
 	})
 	return nil
 }
@@ -174,6 +174,7 @@ func (d *Daemon) makeNetwork() error {
 		Self: d.member.SelfHello, Handler: d.member, Key: d.peerKey,
 		Snapshots: d.member, Pins: d.member.Pins, Members: d.member, Faults: d.faults,
 		OnStatus: d.member.PeerChanged, OnRefusedConnection: d.member.PeerGone,
+		OnDuplicate: d.member.PeerDuplicated, OnClock: d.member.PeerClock, Now: d.opts.Now,
 		Logger: d.log, Metrics: d.registry,
 	}
 	if d.tls != nil {
@@ -197,8 +198,8 @@ func (d *Daemon) makeSurface() (err error) {
 	d.ops, err = ops.New(ops.Options{
 		Member:  d.member,
 		Replica: func(g ident.GroupID) (ops.Replica, error) { return d.member.Replica(g) },
-		Asker:   d.client,
-		Crew:    d.client, Faults: d.faults, MaxFault: c.Drills.MaxDuration,
+		Asker:   d.client, Recoverer: d.member,
+		Crew: d.client, Faults: d.faults, MaxFault: c.Drills.MaxDuration,
 		Journal: d.journal,
 		Now:     d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, FanOut: c.Forward.FanOut, MaxDrift: c.Clock.MaxDrift,
 	})

@@ -18,6 +18,12 @@ import (
 // three starts a cluster in this process and returns its configurations and how to stop each member.
 func three(t *testing.T) (cs []*config.Config, stops []func()) {
 	t.Helper()
+	return threeBy(t, func(int) func() time.Time { return nil })
+}
+
+// threeBy is three by the clock that clock returns of each member; nil: the real one.
+func threeBy(t *testing.T, clock func(int) func() time.Time) (cs []*config.Config, stops []func()) {
+	t.Helper()
 	home := t.TempDir()
 	file := filepath.Join(home, "tidal.yaml")
 	text := "members:\n"
@@ -29,13 +35,13 @@ func three(t *testing.T) (cs []*config.Config, stops []func()) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range names {
+	for i, name := range names {
 		c, err := config.Load(config.Flags{Config: file, Name: name, DataDir: filepath.Join(home, name)}, func(string) string { return "" })
 		if err != nil {
 			t.Fatal(err)
 		}
 		cs = append(cs, c)
-		stops = append(stops, run(t, c))
+		stops = append(stops, runBy(t, c, clock(i)))
 	}
 	return cs, stops
 }

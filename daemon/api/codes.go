@@ -58,6 +58,9 @@ const (
 	CodeQuarantined        Code = "quarantined"
 	CodeDrillsDisabled     Code = "drills_disabled"
 	CodeQuorumAtStake      Code = "quorum_at_stake"
+	CodePlanStale          Code = "plan_stale"
+	CodeStillAnswers       Code = "still_answers"
+	CodeHasLeader          Code = "has_leader"
 	CodeInternal           Code = "internal"
 )
 
@@ -105,6 +108,9 @@ func Codes() []CodeSpec {
 		{CodeQuarantined, http.StatusServiceUnavailable, 1, "The data here must not be served", true, EffectNone},
 		{CodeDrillsDisabled, http.StatusConflict, 6, "The member injects no faults", false, EffectNone},
 		{CodeQuorumAtStake, http.StatusConflict, 6, "No majority of the voters would be left", false, EffectNone},
+		{CodePlanStale, http.StatusConflict, 6, "Something changed since the plan was made", false, EffectNone},
+		{CodeStillAnswers, http.StatusConflict, 6, "A member that the plan gives up answers", false, EffectNone},
+		{CodeHasLeader, http.StatusConflict, 6, "The cluster has a leader and needs no recovery", false, EffectNone},
 		{CodeInternal, http.StatusInternalServerError, 1, "An error of the member", false, EffectUnknown},
 	}
 }

@@ -53,7 +53,7 @@ type Health struct {
 }
 
 // Reason is one finding. Codes, worst first: no_leader, no_quorum, member_quarantined,
-// member_unreachable, member_partitioned, disk_full, leaders_disagree, fault_injected, member_not_ready,
+// member_unreachable, member_partitioned, disk_full, leaders_disagree, fault_injected, clock_skew, member_not_ready,
 // member_behind.
 type Reason struct {
 	Code   string `json:"code"`
@@ -99,11 +99,14 @@ type Region struct {
 	Reseed         *Reseed  `json:"reseed"`
 	Install        *Install `json:"install"`
 	Disk           *Disk    `json:"disk"`
-	Version        *string  `json:"version"`
-	Capabilities   []string `json:"capabilities"`
-	BootEpoch      *uint64  `json:"boot_epoch"`
-	Incarnation    *string  `json:"incarnation"`
-	UptimeMS       *int64   `json:"uptime_ms"`
+	// ClockSkewMS is how far its clock is ahead of most members' clocks, as the leader measured them;
+	// null: not known.
+	ClockSkewMS  *int64   `json:"clock_skew_ms"`
+	Version      *string  `json:"version"`
+	Capabilities []string `json:"capabilities"`
+	BootEpoch    *uint64  `json:"boot_epoch"`
+	Incarnation  *string  `json:"incarnation"`
+	UptimeMS     *int64   `json:"uptime_ms"`
 	// TookMS is how long the row's answer took.
 	TookMS *int64 `json:"took_ms"`
 	// Faults are those that the member keeps up for a drill; null: not known.
@@ -119,7 +122,7 @@ type RowError struct {
 
 // Quarantine says why a replica's data must not be served.
 type Quarantine struct {
-	Cause  string    `json:"cause"` // log_corrupt, log_write, state_error, committed_missing
+	Cause  string    `json:"cause"` // tidalctl explain lists them
 	Detail string    `json:"detail"`
 	Since  time.Time `json:"since"`
 }
@@ -155,9 +158,20 @@ type LocalStatus struct {
 	Checks     []ReadyCheck  `json:"checks"`
 	Groups     []GroupStatus `json:"groups"`
 	Disk       *Disk         `json:"disk"` // null: not known
-	Roster     *Roster       `json:"roster"`
+	// Clocks are those of the other members that answered a ping; ClockLimitMS is how far they may be off.
+	Clocks       []Clock `json:"clocks"`
+	ClockLimitMS int64   `json:"clock_limit_ms"`
+	Roster       *Roster `json:"roster"`
 	// Faults are those that the member keeps up for a drill.
 	Faults []Fault `json:"faults"`
+}
+
+// Clock is the clock of another member, as the last ping found it.
+type Clock struct {
+	ID      string `json:"id"`
+	Member  string `json:"member"`
+	SkewMS  int64  `json:"skew_ms"` // how far it is ahead of this member's, give or take ErrorMS
+	ErrorMS int64  `json:"error_ms"`
 }
 
 // GroupStatus is one replica's positions.

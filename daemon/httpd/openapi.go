@@ -67,6 +67,8 @@ func descriptions() map[string]described {
 		"GET /cluster/faults":       {"See the faults in force", nil, false, map[int]any{200: api.Faults{}}, false},
 		"GET /cluster/ops":          {"See the changes that this member began", nil, false, map[int]any{200: api.Operations{}}, false},
 		"GET /cluster/ops/{id}":     {"See what became of a change", nil, false, map[int]any{200: api.Operation{}}, false},
+		"GET /cluster/recover":      {"See how far this member's disk goes, where the majority is lost", nil, false, map[int]any{200: api.RecoverView{}}, false},
+		"POST /cluster/recover":     {"Go on from this member's disk, without the members that are lost", api.RecoverPlan{}, false, map[int]any{200: api.RecoverAnswer{}}, false},
 		"GET /cluster/events":       {"See what this member saw happen", nil, false, map[int]any{200: api.Event{}}, true},
 		"GET /healthz":              {"Ask whether the process answers", nil, false, map[int]any{200: api.Alive{}}, false},
 		"GET /readyz":               {"Ask whether this member should get traffic", nil, false, map[int]any{200: api.Ready{}, 503: api.Ready{}}, false},

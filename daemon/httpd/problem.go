@@ -111,6 +111,18 @@ func problem(err error) *api.Problem {
 		p.RetryAfterMS = time.Second.Milliseconds()
 		return p
 	}
+	if _, ok := errors.AsType[*member.StalePlanError](err); ok {
+		return api.NewProblem(api.CodePlanStale, detail)
+	}
+	if _, ok := errors.AsType[*member.StillAnswersError](err); ok {
+		return api.NewProblem(api.CodeStillAnswers, detail)
+	}
+	if _, ok := errors.AsType[*member.HasLeaderError](err); ok {
+		return api.NewProblem(api.CodeHasLeader, detail)
+	}
+	if e, ok := errors.AsType[*ops.BadPlanError](err); ok {
+		return badField(e.Field, "%s", e.Detail)
+	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge("body", e.Limit)
 	}

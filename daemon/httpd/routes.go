@@ -83,6 +83,8 @@ func (s *Server) routes() []route {
 		{"GET", "/cluster/faults", here, nil, 0, false, "200", s.getFaults},
 		{"GET", "/cluster/ops", here, nil, 0, false, "200", s.getOperations},
 		{"GET", "/cluster/ops/{id}", here, nil, 0, false, "200", s.getOperation},
+		{"GET", "/cluster/recover", here, nil, 0, false, "200", s.getRecover},
+		{"POST", "/cluster/recover", here, nil, api.MaxRecoverPlanBytes, false, "200", s.postRecover},
 		{"GET", "/cluster/events", here, []string{"after", "limit", "follow"}, 0, false, "200, one event a line", s.events},
 		{"GET", "/openapi.json", here, nil, 0, true, "200", s.getOpenAPI},
 		{"GET", "/healthz", here, nil, 0, true, "200", s.healthz},

@@ -62,6 +62,34 @@ func (e EntryID) Less(o EntryID) bool {
 // String returns "term/index".
 func (e EntryID) String() string { return fmt.Sprintf("%d/%d", e.Term, e.Index) }
 
+// History names one life of a cluster. It is raised where a majority was lost for good and the cluster
+// goes on from what is left: what belongs to a former life is refused, never mixed. The zero History is
+// that of a cluster since its birth.
+type History struct {
+	Epoch uint64 // grows by one each time
+	Nonce uint64 // random: two recoveries of one cluster are two lives
+}
+
+// String returns "epoch.nonce", the nonce in 16 hex digits; "0" since birth.
+func (h History) String() string {
+	if h == (History{}) {
+		return "0"
+	}
+	return fmt.Sprintf("%d.%016x", h.Epoch, h.Nonce)
+}
+
+// ParseHistory reads what String prints.
+func ParseHistory(s string) (History, error) {
+	var h History
+	if s == "0" {
+		return h, nil
+	}
+	if _, err := fmt.Sscanf(s, "%d.%x", &h.Epoch, &h.Nonce); err != nil || h.String() != s || h.Epoch == 0 {
+		return History{}, fmt.Errorf("history %q: want 0, or an epoch, a dot and 16 hex digits", s)
+	}
+	return h, nil
+}
+
 // Incarnation is 128 random bits made together with a data directory: the life of one disk.
 type Incarnation [16]byte
 

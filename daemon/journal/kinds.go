@@ -36,6 +36,11 @@ const (
 	KindGivenUp       Kind = "removal_given_up"
 	KindRemoved       Kind = "removed"
 
+	KindPeerRefused        Kind = "peer_refused"
+	KindIdentityDuplicated Kind = "identity_duplicated"
+	KindClockSkewed        Kind = "clock_skewed"
+	KindRecovered          Kind = "recovered"
+
 	// Those that only a stream has: they are made for one reader and not kept.
 	KindHeartbeat  Kind = "heartbeat"
 	KindEventsLost Kind = "events_lost"
@@ -93,6 +98,10 @@ func Kinds() []Spec {
 		{AddressChanged{}, LevelInfo, "A member has announced other addresses"},
 		{RemovalGivenUp{}, LevelWarn, "A removed member has not acknowledged that in time, and is told no more unless it calls"},
 		{Removed{}, LevelWarn, "This member was told that it belongs to its cluster no more"},
+		{PeerRefused{}, LevelError, "This member will not hear another one, because of what it knows of it. The other one closes its replicas"},
+		{IdentityDuplicated{}, LevelError, "Two processes with the identity of one member were alive at once: one runs on a copy. Both are refused"},
+		{ClockSkewed{}, LevelWarn, "The clock of another member is further from this one's than clock.max_drift, or is right again"},
+		{Recovered{}, LevelError, "The cluster lost its majority for good and goes on from this member's disk"},
 		{Heartbeat{}, LevelInfo, "In a stream alone: nothing happened for a while. Its id is that of the event before"},
 		{EventsLost{}, LevelWarn, "In a stream alone: the reader was too slow and has missed events. Its id is where it goes on"},
 	}

@@ -23,14 +23,16 @@ type Cause string
 
 // The causes.
 const (
-	CauseLogCorrupt       Cause = "log_corrupt"       // a bad record before a good one, a hole, a missing segment
-	CauseLogWrite         Cause = "log_write"         // the log's writer failed: nothing more is acknowledged
-	CauseStateError       Cause = "state_error"       // the state could not be read or written
-	CauseCommittedMissing Cause = "committed_missing" // the log ends before what the state holds
-	CauseAmnesia          Cause = "amnesia"           // the disk went back in time, and the votes with it
-	CauseVotesBehind      Cause = "votes_behind"      // the log knows a later term than the votes: an old copy
-	CauseUpgradeRequired  Cause = "upgrade_required"  // the log holds a record that this binary does not know
-	CauseAssertion        Cause = "assertion"         // the replica contradicted itself
+	CauseLogCorrupt       Cause = "log_corrupt"        // a bad record before a good one, a hole, a missing segment
+	CauseLogWrite         Cause = "log_write"          // the log's writer failed: nothing more is acknowledged
+	CauseStateError       Cause = "state_error"        // the state could not be read or written
+	CauseCommittedMissing Cause = "committed_missing"  // the log ends before what the state holds
+	CauseAmnesia          Cause = "amnesia"            // the disk went back in time, and the votes with it
+	CauseVotesBehind      Cause = "votes_behind"       // the log knows a later term than the votes: an old copy
+	CauseDuplicate        Cause = "duplicate_identity" // two processes live on copies of one disk
+	CauseFormerHistory    Cause = "former_history"     // the cluster was recovered without this disk
+	CauseUpgradeRequired  Cause = "upgrade_required"   // the log holds a record that this binary does not know
+	CauseAssertion        Cause = "assertion"          // the replica contradicted itself
 )
 
 // Quarantine says why a replica is closed.
@@ -59,6 +61,9 @@ func (m *Member) openGroup(k *keeper, id datadir.Member, verify func(*state.Stor
 func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) error) error {
 	files := g.keeper.files
 	if err := g.keeper.load(); err != nil {
+		return err
+	}
+	if err := g.keeper.refusedBefore(); err != nil {
 		return err
 	}
 	gen, ok, err := files.Current()

@@ -30,6 +30,7 @@ func (m *Member) Keep() {
 		k.keepLog()
 		k.tryReseed(context.Background())
 	}
+	m.savePromises()
 }
 
 // Duty is a round of what a started member's registrar does several times a second, and after whatever

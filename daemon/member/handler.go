@@ -6,6 +6,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/peer"
 )
 
@@ -36,10 +37,11 @@ func (m *Member) SelfHello() peer.Hello {
 		Cluster: id.Cluster, Member: id.ID, Incarnation: id.Incarnation, Name: id.Name, BootEpoch: id.BootEpoch,
 		RosterVersion: m.mu.roster.Version, Capabilities: ident.Supported, Version: m.opts.Version,
 		GRPCAddr: m.opts.GRPCAddr, HTTPAddr: m.opts.HTTPAddr,
+		Life: m.process, History: m.mu.roster.History,
 	}
 	for _, gid := range id.Groups {
-		if g := m.mu.groups[gid]; g != nil && g.replica != nil {
-			h.Groups = append(h.Groups, g.position())
+		if g := m.mu.groups[gid]; g != nil && g.replica != nil && g.quarantine == nil {
+			h.Groups = append(h.Groups, m.position(g))
 		}
 	}
 	return h
@@ -48,6 +50,9 @@ func (m *Member) SelfHello() peer.Hello {
 // Hello decides whether the member that says h may open a stream to this one.
 func (m *Member) Hello(h peer.Hello) (peer.Hello, *peer.Refusal) {
 	if r := m.refuse(h); r != nil {
+		return peer.Hello{}, r
+	}
+	if r := m.judge(h); r != nil {
 		return peer.Hello{}, r
 	}
 	if m.knows(h.Member) {
@@ -72,6 +77,12 @@ func (m *Member) refuse(h peer.Hello) *peer.Refusal {
 	if h.Cluster != id.Cluster {
 		return &peer.Refusal{Reason: peer.ReasonWrongCluster, Detail: fmt.Sprintf("%s belongs to cluster %s, not %s", id.Name, id.Cluster, h.Cluster)}
 	}
+	if r := refuseHistory(roster, h); r != nil {
+		if m.removed(h.Member) != nil {
+			m.noteTold(h)
+		}
+		return r
+	}
 	known, ok := roster.Member(h.Member)
 	if !ok {
 		if refusal := m.removed(h.Member); refusal != nil {
@@ -84,15 +95,39 @@ func (m *Member) refuse(h peer.Hello) *peer.Refusal {
 		return nil // this side is behind: a new leader must be heard
 	case !ok:
 		return &peer.Refusal{Reason: peer.ReasonUnknownMember, Detail: fmt.Sprintf("member %s is not in roster version %d", h.Member, roster.Version)}
-	case known.Incarnation != h.Incarnation:
+	case known.Incarnation != h.Incarnation && !mutantIncarnationIgnored:
 		return &peer.Refusal{Reason: peer.ReasonIncarnationChanged, Detail: fmt.Sprintf("member %s had incarnation %s, not %s", h.Member, known.Incarnation, h.Incarnation)}
 	}
 	return nil
 }
 
+// refuseHistory refuses a member of another life of the cluster; nil: it is of this one, or will be. One
+// that was kept when the cluster was recovered is in the roster, and learns the new history from its log.
+// Of a later history it is this member that has to learn, or that was given up: the other side knows.
+//
+// Two recoveries from two disks make two lives of the same epoch. Each of them refuses the other, and
+// neither closes: which of them goes on is for people to say.
+func refuseHistory(roster membership.Roster, h peer.Hello) *peer.Refusal {
+	ours, theirs := roster.History, h.History
+	known, ok := roster.Member(h.Member)
+	kept := ok && known.Incarnation == h.Incarnation
+	switch {
+	case ours == theirs, theirs.Epoch > ours.Epoch, mutantHistoryIgnored:
+		return nil
+	case theirs.Epoch == ours.Epoch:
+		return &peer.Refusal{Reason: peer.ReasonOtherHistory, Detail: fmt.Sprintf(
+			"the cluster was recovered twice: this is history %s, member %s (%s) is of history %s", ours, h.Member, h.Name, theirs)}
+	case kept:
+		return nil
+	}
+	return &peer.Refusal{Reason: peer.ReasonFormerHistory, Detail: fmt.Sprintf(
+		"the cluster was recovered without member %s (%s): it goes on as history %s, that disk is of history %s", h.Member, h.Name, ours, theirs)}
+}
+
 // Deliver hands raft messages of one group to its replica. Messages for a group that is not open are
 // dropped: raft sends again.
-func (m *Member) Deliver(_ ident.MemberID, gid ident.GroupID, msgs []*pb.Message) {
+func (m *Member) Deliver(from ident.MemberID, gid ident.GroupID, msgs []*pb.Message) {
+	m.hear(from, gid, msgs)
 	if r, err := m.Replica(gid); err == nil {
 		r.Receive(msgs)
 	}

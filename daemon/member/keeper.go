@@ -59,6 +59,8 @@ type keeper struct {
 	files *datadir.Group
 	wake  chan struct{} // capacity 1
 
+	recoveries chan *recovery // taken by run
+
 	// barrier was given for a replica that is closed since. Any opening makes it void. nil: none.
 	barrier *ident.EntryID
 	// stuck counts the attempts in a row that brought no byte of an artifact.
@@ -69,6 +71,7 @@ type keeper struct {
 	mu struct {
 		sync.Mutex
 		asked   bool            // the leader sent a snapshot message that was not looked at yet
+		fence   Cause           // why a peer will not hear this member, to be latched; empty: none will not
 		latched *datadir.Reseed // nil: no reseed is
 		fetcher *snapshot.Fetcher
 		since   time.Time              // when fetcher began
@@ -77,7 +80,7 @@ type keeper struct {
 }
 
 func (m *Member) newKeeper(gid ident.GroupID) *keeper {
-	k := &keeper{m: m, group: gid, files: m.opts.Dir.Group(gid), wake: make(chan struct{}, 1)}
+	k := &keeper{m: m, group: gid, files: m.opts.Dir.Group(gid), wake: make(chan struct{}, 1), recoveries: make(chan *recovery)}
 	k.mu.wanting = map[ident.MemberID]int{}
 	return k
 }
@@ -93,6 +96,9 @@ func (k *keeper) run(ctx context.Context) {
 		case <-ticker.C:
 			k.keepLog()
 		case <-k.wake:
+		case r := <-k.recoveries:
+			r.out, r.err = k.recover(r.plan)
+			close(r.done)
 		}
 		k.tryReseed(ctx)
 	}
@@ -253,7 +259,7 @@ func (k *keeper) status() (*ReseedStatus, *InstallStatus) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var r *ReseedStatus
-	if l := k.mu.latched; l != nil {
+	if l := k.mu.latched; l != nil && latchedFence(l.Reason) == "" {
 		r = &ReseedStatus{Reason: l.Reason, Since: time.UnixMilli(l.Since)}
 	}
 	if k.mu.fetcher == nil {

@@ -1,7 +1,10 @@
 package member
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,6 +70,9 @@ type Options struct {
 	Retention Retention         // may be zero
 	Policy    membership.Policy // zero: membership.DefaultPolicy
 
+	// MaxDrift is how far the clock of a peer may be from this member's before it is told of. 0: 500 ms.
+	MaxDrift time.Duration
+
 	// Foreground has nothing run beside the caller: see Drive.
 	Foreground bool
 	Limits     replica.Limits // may be zero
@@ -124,6 +130,9 @@ type Member struct {
 	// dialling is held by whoever switches the dial table. Lock order: dialling -> mu.
 	dialling sync.Mutex
 
+	process  uint64 // drawn at every start, never 0: what peers tell two processes of one identity by
+	promises promises
+
 	mu struct {
 		sync.RWMutex
 		identity datadir.Member
@@ -139,6 +148,7 @@ type Member struct {
 		disk     Disk // zero where the file system does not say
 		// connected are the peers whose stream is open.
 		connected map[ident.MemberID]bool
+		clocks    map[ident.MemberID]clockNote // of peers that answered a ping
 		// standFirst: this member made the cluster in this boot, and has not stood for leader yet.
 		standFirst bool
 	}
@@ -170,6 +180,7 @@ func New(opts Options) *Member {
 	if opts.Journal == nil {
 		opts.Journal = journal.New(journal.Options{})
 	}
+	opts.MaxDrift = cmp.Or(opts.MaxDrift, 500*time.Millisecond)
 	m := &Member{opts: opts, retention: opts.Retention.withDefaults(), log: opts.Logger, started: opts.Now()}
 	m.mu.identity = opts.Dir.Member()
 	m.mu.phase = PhaseWaiting
@@ -180,6 +191,11 @@ func New(opts Options) *Member {
 		m.policy = membership.DefaultPolicy()
 	}
 	m.contacts, m.registrar = newContacts(), newRegistrar(m)
+	m.mu.clocks = map[ident.MemberID]clockNote{}
+	m.promises.wake = make(chan struct{}, 1)
+	m.promises.mu.refused = map[ident.MemberID]uint64{}
+	m.loadPromises()
+	m.process = drawProcess()
 	m.metrics = newMetrics(opts.Metrics, m)
 	return m
 }
@@ -194,6 +210,7 @@ func (m *Member) Start(net Network) error {
 	m.done.Go(func() { m.watchDisk(ctx) })
 	m.done.Go(func() { m.watchLead(ctx) })
 	m.done.Go(func() { m.registrar.run(ctx) })
+	m.done.Go(func() { m.keepPromises(ctx) })
 	id := m.identity()
 	m.opts.Journal.Add(journal.Started{Boot: id.BootEpoch, Version: m.opts.Version})
 	switch removed, err := m.wasRemoved(); {
@@ -273,6 +290,7 @@ func (m *Member) PeerChanged(p peer.PeerStatus) {
 	m.mu.Unlock()
 	m.heedRefusal(p.Refusal)
 	m.recordPeer(p, known)
+	m.heed(p)
 	m.maybeStand()
 }
 
@@ -325,10 +343,18 @@ func (m *Member) current(gid ident.GroupID) *group {
 	return &now
 }
 
-// position is how far the log of an open replica is durable.
-func (g *group) position() peer.GroupPosition {
-	s := g.replica.Status()
-	return peer.GroupPosition{Group: g.id, LastDurable: ident.EntryID{Term: s.DurableTerm, Index: s.Durable}}
+// position is how far an open replica is durable, at least as far as it has told anybody. The term is
+// read last, for it is never behind the log.
+func (m *Member) position(g *group) peer.GroupPosition {
+	last := g.replica.Durable()
+	return peer.GroupPosition{Group: g.id, LastDurable: last, Term: m.opts.Dir.Vote(g.id).Term}
+}
+
+// drawProcess names a start of this process; never 0.
+func drawProcess() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:]) | 1
 }
 
 // Roster returns the membership as applied; the zero Roster before birth.

@@ -41,15 +41,21 @@ func (c Cause) healable() bool {
 // has arrived stays for the next attempt.
 func (k *keeper) reseed(ctx context.Context) error {
 	k.mu.Lock()
-	asked, latched := k.mu.asked, k.mu.latched
+	asked, fence, latched := k.mu.asked, k.mu.fence, k.mu.latched
 	k.mu.asked = false
 	k.mu.Unlock()
-	if !asked && latched == nil {
+	if !asked && fence == "" && latched == nil {
 		return nil
 	}
 	g := k.m.current(k.group)
 	if g == nil {
 		return nil
+	}
+	if err := k.refusedBefore(); err != nil {
+		return err
+	}
+	if fence != "" {
+		return k.latchFence(fence)
 	}
 	if g.quarantine != nil && !g.quarantine.Cause.healable() {
 		return fmt.Errorf("the replica is quarantined: %s", g.quarantine.Cause)
@@ -207,7 +213,7 @@ func (k *keeper) install(a *snapshot.Artifact, src source) error {
 		slog.Uint64("index", at.Index), slog.Int64("bytes", a.Manifest.Bytes()), slog.Duration("took", time.Since(start)))
 	k.m.opts.Journal.Add(journal.Installed{Group: k.group, Index: at.Index, Bytes: a.Manifest.Bytes(), From: a.Manifest.Source})
 	k.complained = ""
-	k.m.net.Opened(src.member, []peer.GroupPosition{g.position()})
+	k.m.net.Opened(src.member, []peer.GroupPosition{k.m.position(g)})
 	return nil
 }
 
@@ -266,7 +272,7 @@ func (k *keeper) setLatched(r *datadir.Reseed) {
 	k.mu.latched = r
 	k.mu.Unlock()
 	required := 0.0
-	if r != nil {
+	if r != nil && latchedFence(r.Reason) == "" {
 		required = 1
 	}
 	k.m.metrics.reseedRequired.WithLabelValues(k.group.String()).Set(required)

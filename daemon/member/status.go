@@ -37,6 +37,8 @@ type Status struct {
 	Groups      []GroupStatus    // by group
 	Disk        Disk             // zero where the file system does not say
 	Removed     *datadir.Removed // nil: it belongs to its cluster
+	Clocks      []ClockStatus    // of the peers, by id
+	MaxDrift    time.Duration    // that their clocks may be off
 	Ready       bool
 	// NotReady says why not, one line a reason; empty when ready.
 	NotReady []string
@@ -60,7 +62,7 @@ func (m *Member) Status() Status {
 		Name: m.opts.Name, ID: id.ID, Cluster: id.Cluster, Incarnation: id.Incarnation, BootEpoch: id.BootEpoch,
 		Version: m.opts.Version, StartedAt: m.started, Phase: m.mu.phase, WaitingFor: m.mu.waiting,
 		GRPCAddr: m.opts.GRPCAddr, HTTPAddr: m.opts.HTTPAddr, Roster: m.mu.roster, Ready: m.mu.ready, Disk: m.mu.disk,
-		Removed: m.mu.removed,
+		Removed: m.mu.removed, Clocks: m.clocksLocked(), MaxDrift: m.opts.MaxDrift,
 	}
 	var bornNow bool
 	for _, g := range m.mu.groups {
@@ -126,6 +128,9 @@ func notReady(s Status, bornNow bool) []string {
 // causeOf sorts an error of opening or running a replica into the table of design 4.8. What was found
 // says more than where.
 func causeOf(err error) Cause {
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		return refused.Cause
+	}
 	switch {
 	case is[*command.UnknownKindError](err), is[*wal.VersionError](err), is[*durable.VersionError](err):
 		return CauseUpgradeRequired

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/tidaldb/tidal/daemon/ident"
@@ -10,15 +11,18 @@ import (
 // Both records begin with a version; integers are little-endian; a text is its length and its bytes.
 //
 //	roster    | 1 u8 | version u64 | next id u64 | count u32 | member … | count u32 | tombstone … |
+//	          | 2 u8 | as version 1, then | history epoch u64 | history nonce u64 |
 //	genesis   | 1 u8 | topology digest 32 | count u32 | member … |
 //
 //	member    | id u64 | incarnation 16 | role u8 | boot epoch u64 | capabilities u64 | name | grpc | http |
 //	tombstone | id u64 | incarnation 16 | flags u8 | removed at i64 (Unix ms) | name |
 //	text      | length u32 | bytes |
 //
-// Flags: 1 told, 2 acked, 4 expired. A record has one encoding: what decodes encodes to the same bytes.
+// Flags: 1 told, 2 acked, 4 expired. A record has one encoding: what decodes encodes to the same bytes. A roster is of
+// version 2 where its cluster was recovered, which most never are.
 const (
 	rosterVersion  = 1
+	rosterHistory  = 2
 	genesisVersion = 1
 
 	minMemberBytes    = 8 + 16 + 1 + 8 + 8 + 3*4
@@ -41,12 +45,19 @@ func (e *FormatError) Error() string { return e.Record + " record: " + e.Detail 
 // Encode returns the record of r, which must be sorted and valid.
 func (r Roster) Encode() []byte {
 	b := []byte{rosterVersion}
+	if r.History != (ident.History{}) {
+		b[0] = rosterHistory
+	}
 	b = binary.LittleEndian.AppendUint64(b, r.Version)
 	b = binary.LittleEndian.AppendUint64(b, r.NextID)
 	b = appendMembers(b, r.Members)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(r.Tombstones)))
 	for _, t := range r.Tombstones {
 		b = appendTombstone(b, t)
+	}
+	if r.History != (ident.History{}) {
+		b = binary.LittleEndian.AppendUint64(b, r.History.Epoch)
+		b = binary.LittleEndian.AppendUint64(b, r.History.Nonce)
 	}
 	return b
 }
@@ -55,13 +66,19 @@ func (r Roster) Encode() []byte {
 // *FormatError.
 func DecodeRoster(b []byte) (Roster, error) {
 	d := decoder{b: b}
-	d.version(rosterVersion)
+	version := d.versionOf(rosterVersion, rosterHistory)
 	r := Roster{Version: d.u64(), NextID: d.u64(), Members: d.members()}
 	if n := d.count(minTombstoneBytes); n > 0 {
 		r.Tombstones = make([]Tombstone, n)
 	}
 	for i := range r.Tombstones {
 		r.Tombstones[i] = d.tombstone()
+	}
+	if version == rosterHistory {
+		r.History = ident.History{Epoch: d.u64(), Nonce: d.u64()}
+		if d.err == nil && r.History.Epoch == 0 {
+			d.err = errors.New("history of epoch 0")
+		}
 	}
 	if err := d.finish("roster", r.validate); err != nil {
 		return Roster{}, err
@@ -187,10 +204,15 @@ func (d *decoder) incarnation() (i ident.Incarnation) {
 	return i
 }
 
-func (d *decoder) version(want uint8) {
-	if v := d.u8(); d.err == nil && v != want {
-		d.err = fmt.Errorf("version %d, this binary reads %d", v, want)
+func (d *decoder) version(want uint8) { d.versionOf(want, want) }
+
+// versionOf reads a version from first to last.
+func (d *decoder) versionOf(first, last uint8) uint8 {
+	v := d.u8()
+	if d.err == nil && (v < first || v > last) {
+		d.err = fmt.Errorf("version %d, this binary reads %d", v, last)
 	}
+	return v
 }
 
 func (d *decoder) members() []Member {

@@ -46,6 +46,12 @@ func testRoster() Roster {
 	return r
 }
 
+func recoveredRoster() Roster {
+	r := testRoster()
+	r.History = ident.History{Epoch: 2, Nonce: 0x0123456789abcdef}
+	return r
+}
+
 // A record of a released version is read for ever: the fixtures are not rewritten when the encoder
 // changes, a new version gets a new file.
 func TestCodec_Fixtures(t *testing.T) {
@@ -56,6 +62,7 @@ func TestCodec_Fixtures(t *testing.T) {
 		want   any
 	}{
 		{"roster-v1.hex", testRoster().Encode(), func(b []byte) (any, error) { return DecodeRoster(b) }, testRoster()},
+		{"roster-v2.hex", recoveredRoster().Encode(), func(b []byte) (any, error) { return DecodeRoster(b) }, recoveredRoster()},
 		{"genesis-v1.hex", testGenesis().Encode(), func(b []byte) (any, error) { return DecodeGenesis(b) }, testGenesis()},
 	} {
 		t.Run(tc.file, func(t *testing.T) {

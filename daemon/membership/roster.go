@@ -71,6 +71,8 @@ type Roster struct {
 	NextID     uint64
 	Members    []Member    // by ID, ascending
 	Tombstones []Tombstone // by ID, ascending
+	// History is raised where a majority was lost for good; see Recover.
+	History ident.History
 }
 
 // Member returns the member with this id.

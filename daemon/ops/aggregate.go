@@ -37,6 +37,7 @@ const (
 	reasonDiskFull    = "disk_full"
 	reasonDisagree    = "leaders_disagree"
 	reasonFault       = "fault_injected"
+	reasonClockSkew   = "clock_skew"
 	reasonNotReady    = "member_not_ready"
 	reasonBehind      = "member_behind"
 )
@@ -106,6 +107,18 @@ type view struct {
 	// milliseconds, nil where the leader itself told it.
 	last    *uint64
 	lastAge *int64
+	// skews is how far clocks are off, by id, in milliseconds.
+	skews map[string]int64
+}
+
+// leads returns what the leader answered, or nil.
+func (v *view) leads() *api.LocalStatus {
+	for i := range v.rows {
+		if r := &v.rows[i]; v.leader != "" && r.answer != nil && r.answer.ID == v.leader {
+			return r.answer
+		}
+	}
+	return nil
 }
 
 // aggregate merges the answers into one status, as observer tells it at now. Two observers with the
@@ -153,6 +166,7 @@ func newView(rows []row) view {
 		v.term = newest
 	}
 	v.last, v.lastAge = v.relayLog()
+	v.skews = skews(v.leads())
 	return v
 }
 
@@ -261,6 +275,9 @@ func (v *view) region(r *row) api.Region {
 		LagEvents:   v.last,
 		Partitioned: true,
 		Error:       r.err,
+	}
+	if off, ok := v.skews[m.ID]; ok {
+		out.ClockSkewMS = &off
 	}
 	if r.answer == nil {
 		return out
@@ -407,6 +424,7 @@ func (v *view) health(q membership.Quorum, consistent bool, regions []api.Region
 		}
 		return faultsText(r.Faults), true
 	})
+	members(reasonClockSkew, func(r *api.Region) (string, bool) { return clockOff(r, v.leads()) })
 	members(reasonNotReady, func(r *api.Region) (string, bool) {
 		return "", r.Ready != nil && !*r.Ready && r.Quarantine == nil
 	})

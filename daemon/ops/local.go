@@ -29,6 +29,7 @@ func (o *Ops) LocalStatus() api.LocalStatus {
 		Ready: s.Ready, Checks: readyChecks(s), Groups: []api.GroupStatus{},
 		Faults: o.OwnFaults(),
 	}
+	out.Clocks, out.ClockLimitMS = clocks(s.Clocks), s.MaxDrift.Milliseconds()
 	if !s.Cluster.IsZero() {
 		out.ClusterID = s.Cluster.String()
 	}

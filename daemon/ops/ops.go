@@ -60,6 +60,8 @@ type Options struct {
 	// Required.
 	Replica func(ident.GroupID) (Replica, error)
 	Asker   Asker // required
+	// Recoverer goes on where a majority was lost: this member. nil: it never does.
+	Recoverer Recoverer
 	// Journal is what this member sees happen; nil: nothing ever.
 	Journal *journal.Journal
 
@@ -99,6 +101,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MaxDrift == 0 {
 		o.MaxDrift = 500 * time.Millisecond
+	}
+	if o.Recoverer == nil {
+		o.Recoverer = neverRecovers{}
 	}
 	if o.Journal == nil {
 		o.Journal = journal.New(journal.Options{})

@@ -80,8 +80,9 @@ type link struct {
 	wake   chan struct{} // capacity 1: the queue is not empty
 	hint   chan struct{} // capacity 1: the peer was just here, dial now
 
-	heardAt atomic.Int64 // nanoseconds since net.start; 0: never
-	pinged  atomic.Int64 // when the last ping left, likewise; also its number
+	heardAt atomic.Int64  // nanoseconds since net.start; 0: never
+	pinged  atomic.Int64  // when the last ping left, likewise; also its number
+	asked   atomic.Uint64 // the peer's own ping that is not answered; 0: none
 
 	lost limiter // of log lines about losing or not reaching the peer
 	got  limiter // of log lines about reaching it
@@ -278,12 +279,21 @@ func (l *link) read(stream grpc.BidiStreamingClient[peerpb.Frame, peerpb.Frame])
 			continue
 		}
 		l.heard()
+		if ping := f.GetPing(); ping != 0 { // is this process alive?
+			l.asked.Store(ping)
+			signal(l.wake)
+		}
 		if pong := f.GetPong(); pong != 0 && pong == uint64(l.pinged.Load()) {
 			rtt := l.net.elapsed() - time.Duration(pong)
 			l.net.metrics.rtt.WithLabelValues(l.label).Set(rtt.Seconds())
 			l.mu.Lock()
 			l.mu.status.RTT = rtt
 			l.mu.Unlock()
+			if read := f.GetClock(); read != 0 { // an older binary does not say
+				c := clockOf(read, l.net.opts.Now(), rtt)
+				l.net.metrics.skew.WithLabelValues(l.label).Set(c.Skew.Seconds())
+				l.net.opts.OnClock(l.peer.ID, c)
+			}
 		}
 	}
 }
@@ -313,7 +323,7 @@ func (l *link) write(ctx context.Context, stream grpc.BidiStreamingClient[peerpb
 			}
 			now := l.net.elapsed()
 			l.pinged.Store(int64(now))
-			err = stream.Send(&peerpb.Frame{Ping: uint64(now), Pins: l.net.pins(), Reports: l.net.reports()})
+			err = stream.Send(&peerpb.Frame{Ping: uint64(now), Pins: l.net.pins(), Reports: l.net.reports(), At: encodePositions(l.net.opts.Self().Groups)})
 		}
 		if wake {
 			if !l.cut() { // or else it is said when the fault is over
@@ -322,6 +332,9 @@ func (l *link) write(ctx context.Context, stream grpc.BidiStreamingClient[peerpb
 				}
 				if err == nil && l.takeReport() {
 					err = stream.Send(&peerpb.Frame{Reports: l.net.reports()})
+				}
+				if ping := l.asked.Swap(0); ping != 0 && err == nil {
+					err = stream.Send(&peerpb.Frame{Pong: ping})
 				}
 			}
 			if err == nil {

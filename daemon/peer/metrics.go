@@ -10,6 +10,7 @@ import (
 type metrics struct {
 	connected        *prometheus.GaugeVec
 	rtt              *prometheus.GaugeVec
+	skew             *prometheus.GaugeVec
 	sentMessages     *prometheus.CounterVec
 	sentBytes        *prometheus.CounterVec
 	sentFrames       *prometheus.CounterVec
@@ -19,6 +20,7 @@ type metrics struct {
 	receiveDropped   *prometheus.CounterVec
 	failures         *prometheus.CounterVec
 	refusals         *prometheus.CounterVec
+	duplicates       prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -31,6 +33,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		connected:      gauges("tidal_peer_connected", "1 while the stream to the peer is open.", "peer"),
 		rtt:            gauges("tidal_peer_rtt_seconds", "Round trip of the last ping to the peer.", "peer"),
+		skew:           gauges("tidal_peer_clock_skew_seconds", "How far the peer's clock is ahead of this member's, by the last ping.", "peer"),
 		sentMessages:   counters("tidal_peer_sent_messages_total", "Raft messages written to the peer's stream.", "peer"),
 		sentBytes:      counters("tidal_peer_sent_bytes_total", "Estimated bytes of raft messages written to the peer's stream.", "peer"),
 		sentFrames:     counters("tidal_peer_sent_frames_total", "Frames that carried raft messages to the peer.", "peer"),
@@ -38,13 +41,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		receiveDropped: counters("tidal_peer_receive_dropped_total", "Raft messages or frames that arrived and were dropped, by reason.", "reason"),
 		failures:       counters("tidal_peer_failures_total", "Failed attempts to reach the peer and broken streams, by failure.", "peer", "failure"),
 		refusals:       counters("tidal_peer_refusals_total", "Refused handshakes, given by this member or received from a peer, by reason.", "side", "reason"),
+		duplicates: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidal_peer_duplicate_identities_total", Help: "Times that two processes with the identity of one member were alive at once; both are refused."}),
 		receivedMessages: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tidal_peer_received_messages_total", Help: "Raft messages that arrived from peers."}),
 		receivedFrames: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tidal_peer_received_frames_total", Help: "Frames that arrived from peers."}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.connected, m.rtt, m.sentMessages, m.sentBytes, m.sentFrames, m.sendDropped,
+		reg.MustRegister(m.connected, m.rtt, m.skew, m.duplicates, m.sentMessages, m.sentBytes, m.sentFrames, m.sendDropped,
 			m.receivedMessages, m.receivedFrames, m.receiveDropped, m.failures, m.refusals)
 	}
 	return m
@@ -65,6 +70,7 @@ func (m *metrics) forget(id ident.MemberID) {
 	peer := prometheus.Labels{"peer": id.String()}
 	m.connected.DeletePartialMatch(peer)
 	m.rtt.DeletePartialMatch(peer)
+	m.skew.DeletePartialMatch(peer)
 	m.sentMessages.DeletePartialMatch(peer)
 	m.sentBytes.DeletePartialMatch(peer)
 	m.sentFrames.DeletePartialMatch(peer)

@@ -61,6 +61,11 @@ type Options struct {
 	// must neither block nor call SetPeers or Stop.
 	OnStatus            func(PeerStatus)
 	OnRefusedConnection func(ident.MemberID)
+	// OnDuplicate is called when two processes with the identity of one member were found alive, with
+	// the hello of the second. It may be nil and must not block.
+	OnDuplicate func(Hello)
+	// OnClock is told what every ping finds out about a peer's clock. It may be nil and must not block.
+	OnClock func(ident.MemberID, Clock)
 
 	// Snapshots serves artifacts to peers. Pins returns what this member keeps its logs for, for the
 	// groups that it leads; it is asked with every ping and must not block. Both may be nil.
@@ -75,6 +80,7 @@ type Options struct {
 
 	// The seams; nil means the real thing.
 	Resolve func(ctx context.Context, host string) ([]string, error) // to IP addresses, at every dial
+	Now     func() time.Time                                         // wall time, which peers are told
 	Logger  *slog.Logger                                             // nil: none
 	Metrics prometheus.Registerer                                    // nil: kept but not exported
 }
@@ -91,6 +97,15 @@ func (o Options) withDefaults() Options {
 	}
 	if o.OnRefusedConnection == nil {
 		o.OnRefusedConnection = func(ident.MemberID) {}
+	}
+	if o.OnDuplicate == nil {
+		o.OnDuplicate = func(Hello) {}
+	}
+	if o.OnClock == nil {
+		o.OnClock = func(ident.MemberID, Clock) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Resolve == nil {
 		o.Resolve = net.DefaultResolver.LookupHost
@@ -131,6 +146,17 @@ type PeerStatus struct {
 	QueueBytes int64
 }
 
+// Clock is a peer's clock, as the answer to a ping found it.
+type Clock struct {
+	// Skew is how far it is ahead of this member's, give or take Error.
+	Skew, Error time.Duration
+}
+
+// clockOf judges a clock that a peer read, in Unix milliseconds, within the round trip that ended now.
+func clockOf(read int64, now time.Time, rtt time.Duration) Clock {
+	return Clock{Skew: time.UnixMilli(read).Sub(now.Add(-rtt / 2)), Error: rtt/2 + time.Millisecond}
+}
+
 // Network is one member's end of all links. All methods may be called from any goroutine.
 type Network struct {
 	opts    Options
@@ -143,6 +169,7 @@ type Network struct {
 	links atomic.Pointer[map[ident.MemberID]*link]
 
 	refusals limiter // of the log lines about sessions that we refuse
+	sessions sessions
 
 	// mu makes SetPeers and Stop one after the other. It is not held by anybody who sends.
 	mu struct {

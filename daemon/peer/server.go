@@ -79,11 +79,19 @@ func (s *server) Stream(stream grpc.BidiStreamingServer[peerpb.Frame, peerpb.Fra
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	from := Party{ID: hello.Member, Name: hello.Name}
+	if refusal := s.contend(hello); refusal != nil {
+		return s.refuse(stream, hello, refusal)
+	}
 	reply, refusal := s.net.opts.Handler.Hello(hello)
 	if refusal != nil {
 		return s.refuse(stream, hello, refusal)
 	}
-	if err := stream.Send(&peerpb.Frame{Hello: encodeHello(reply)}); err != nil {
+	here, ok := s.net.sessions.open(hello, stream)
+	if !ok {
+		return status.Error(codes.Unavailable, "another process of this identity came first: ask again")
+	}
+	defer s.net.sessions.end(here)
+	if err := here.send(&peerpb.Frame{Hello: encodeHello(reply)}); err != nil {
 		return err
 	}
 	if l := s.net.link(hello.Member); l != nil {
@@ -106,6 +114,9 @@ func (s *server) Stream(stream grpc.BidiStreamingServer[peerpb.Frame, peerpb.Fra
 		if missed { // a new stream begins with all of it
 			return status.Error(codes.Unavailable, "a fault of a drill dropped what is said only once")
 		}
+		if refusal := here.takes(f); refusal != nil {
+			return s.refuse(stream, hello, refusal)
+		}
 		if l := s.net.link(hello.Member); l != nil {
 			l.heard()
 		}
@@ -117,7 +128,7 @@ func (s *server) Stream(stream grpc.BidiStreamingServer[peerpb.Frame, peerpb.Fra
 		}
 		s.notices(hello.Member, f)
 		if ping := f.GetPing(); ping != 0 && !s.net.opts.Faults.Judge(from, Out).Drop {
-			if err := stream.Send(&peerpb.Frame{Pong: ping}); err != nil {
+			if err := here.send(&peerpb.Frame{Pong: ping, Clock: s.net.opts.Now().UnixMilli()}); err != nil {
 				return err
 			}
 		}

@@ -30,6 +30,9 @@ type Snapshots interface {
 
 	// Pinned takes what a peer keeps its log for. It must not block.
 	Pinned(from ident.MemberID, pins []Pin)
+
+	// Durable takes how far the replicas of a peer are durable. It must not block.
+	Durable(from ident.MemberID, groups []GroupPosition)
 }
 
 // SnapshotSender takes the answer to a SnapshotRequest: one header, then chunks.
@@ -329,7 +332,7 @@ func encodePositions(groups []GroupPosition) []*peerpb.GroupPosition {
 	var all []*peerpb.GroupPosition
 	for _, g := range groups {
 		all = append(all, &peerpb.GroupPosition{
-			Group: uint32(g.Group), DurableTerm: g.LastDurable.Term, DurableIndex: g.LastDurable.Index,
+			Group: uint32(g.Group), DurableTerm: g.LastDurable.Term, DurableIndex: g.LastDurable.Index, Term: g.Term,
 		})
 	}
 	return all
@@ -341,6 +344,7 @@ func decodePositions(p []*peerpb.GroupPosition) []GroupPosition {
 		all = append(all, GroupPosition{
 			Group:       ident.GroupID(g.GetGroup()),
 			LastDurable: ident.EntryID{Term: g.GetDurableTerm(), Index: g.GetDurableIndex()},
+			Term:        g.GetTerm(),
 		})
 	}
 	return all
@@ -367,6 +371,9 @@ func (s *server) notices(from ident.MemberID, f *peerpb.Frame) {
 	}
 	if opened := f.GetOpened(); len(opened) > 0 {
 		h.Opened(from, decodePositions(opened))
+	}
+	if at := f.GetAt(); len(at) > 0 {
+		h.Durable(from, decodePositions(at))
 	}
 	if pins := f.GetPins(); len(pins) > 0 {
 		all := make([]Pin, 0, len(pins))

@@ -44,7 +44,9 @@ func (s *shelf) Barrier(_ context.Context, r BarrierRequest) (BarrierReply, erro
 }
 
 func (s *shelf) Opened(_ ident.MemberID, g []GroupPosition) { s.opened <- g }
-func (s *shelf) Pinned(_ ident.MemberID, p []Pin)           { s.pinned <- p }
+func (s *shelf) Durable(ident.MemberID, []GroupPosition)    {}
+
+func (s *shelf) Pinned(_ ident.MemberID, p []Pin) { s.pinned <- p }
 
 // An artifact comes as it was sent, on a connection of its own; a refusal comes as one, and any other
 // error as one after which to ask again.

@@ -25,6 +25,9 @@ type Hello struct {
 	Version       string // of the binary
 	// GRPCAddr and HTTPAddr are advertised; empty: an older binary, which does not say.
 	GRPCAddr, HTTPAddr string
+
+	Life    uint64 // drawn at every start of the process; 0: an older binary
+	History ident.History
 }
 
 // Report says how far a replica is.
@@ -43,10 +46,11 @@ type FarewellRequest struct {
 	RosterVersion uint64 // of the caller, which does not name it
 }
 
-// GroupPosition is the last entry of a group that is durable on the member that says so.
+// GroupPosition is how far a group is durable on the member that says so: the last entry, and the term.
 type GroupPosition struct {
 	Group       ident.GroupID
 	LastDurable ident.EntryID
+	Term        uint64 // that is durable: the member will not go back below it; 0: not said
 }
 
 // ProbeRequest says who asks.
@@ -85,13 +89,17 @@ const (
 	ReasonSteppingDown       = "stepping_down"
 	ReasonUpgradeRequired    = "upgrade_required"
 	ReasonNotBorn            = "not_born" // it belongs to no cluster yet: ask again
+	ReasonDuplicate          = "duplicate_identity"
+	ReasonFormerHistory      = "former_history" // the cluster was recovered without it
+	ReasonOtherHistory       = "other_history"  // the cluster was recovered twice
 )
 
 // reasonLabel bounds the values of a metric label: a reason of a newer binary counts as "other".
 func reasonLabel(reason string) string {
 	switch reason {
 	case ReasonWrongCluster, ReasonIncarnationChanged, ReasonRemoved, ReasonExpired, ReasonUnknownMember,
-		ReasonAmnesia, ReasonSnapshotRequired, ReasonRejoin, ReasonSteppingDown, ReasonUpgradeRequired, ReasonNotBorn:
+		ReasonAmnesia, ReasonSnapshotRequired, ReasonRejoin, ReasonSteppingDown, ReasonUpgradeRequired, ReasonNotBorn,
+		ReasonDuplicate, ReasonFormerHistory, ReasonOtherHistory:
 		return reason
 	}
 	return "other"
@@ -135,7 +143,15 @@ func encodeHello(h Hello) *peerpb.Hello {
 		BootEpoch: h.BootEpoch, Groups: encodePositions(h.Groups),
 		RosterVersion: h.RosterVersion, Capabilities: uint64(h.Capabilities), Version: h.Version,
 		GrpcAddr: h.GRPCAddr, HttpAddr: h.HTTPAddr,
+		Life: h.Life, History: encodeHistory(h.History),
 	}
+}
+
+func encodeHistory(h ident.History) *peerpb.History {
+	if h == (ident.History{}) {
+		return nil
+	}
+	return &peerpb.History{Epoch: h.Epoch, Nonce: h.Nonce}
 }
 
 func decodeHello(p *peerpb.Hello) (Hello, error) {
@@ -146,6 +162,7 @@ func decodeHello(p *peerpb.Hello) (Hello, error) {
 		Member: ident.MemberID(p.GetMember()), Name: p.GetName(), BootEpoch: p.GetBootEpoch(), Groups: decodePositions(p.GetGroups()),
 		RosterVersion: p.GetRosterVersion(), Capabilities: ident.Capabilities(p.GetCapabilities()), Version: p.GetVersion(),
 		GRPCAddr: p.GetGrpcAddr(), HTTPAddr: p.GetHttpAddr(),
+		Life: p.GetLife(), History: ident.History{Epoch: p.GetHistory().GetEpoch(), Nonce: p.GetHistory().GetNonce()},
 	}
 	if h.Member == 0 {
 		return Hello{}, errors.New("hello: no member id")

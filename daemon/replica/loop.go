@@ -47,9 +47,6 @@ type loop struct {
 	// applying is the run that is being handed back: its outcomes go to the writes in it.
 	applying *run
 
-	// durable is the last entry that was reported durable.
-	durable ident.EntryID
-
 	// reported counts the frames handed back to the machine; unsynced are those that were not yet.
 	reported uint64
 	unsynced unsynced
@@ -191,7 +188,9 @@ func (r *Replica) frameDurable(f *consensus.Append) {
 		return
 	}
 	if n := len(f.Entries); n > 0 {
-		r.loop.durable = ident.EntryID{Term: f.Entries[n-1].GetTerm(), Index: f.Entries[n-1].GetIndex()}
+		r.durable.Lock() // before anything that rests on it is said
+		r.durable.last = ident.EntryID{Term: f.Entries[n-1].GetTerm(), Index: f.Entries[n-1].GetIndex()}
+		r.durable.Unlock()
 	}
 	r.step(consensus.Input{Appended: f})
 }
@@ -434,7 +433,7 @@ func (r *Replica) startReads() {
 func (r *Replica) publish() {
 	s := &Status{
 		Status:      r.loop.machine.Status(),
-		DurableTerm: r.loop.durable.Term,
+		DurableTerm: r.Durable().Term,
 		LeaderLast:  r.loop.leaderLast,
 		LeaderHeard: r.loop.leaderHeard,
 

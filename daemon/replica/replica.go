@@ -187,6 +187,13 @@ type Replica struct {
 	// synced counts the frames that a sync covers: written by the append worker, checked by the loop.
 	synced atomic.Uint64
 
+	// durable is the last entry that is durable, never behind what this replica has said to peers, as
+	// Status may be.
+	durable struct {
+		sync.Mutex
+		last ident.EntryID
+	}
+
 	loop   loop       // owned by the loop's goroutine
 	append appendDesk // owned by the append worker
 	apply  applyDesk  // owned by the apply worker
@@ -255,7 +262,8 @@ func Open(opts Options) (*Replica, error) {
 	r.writes.New = func() any { return &write{done: make(chan struct{}, 1)} }
 	r.applied.mu.index = pos.Applied.Index
 	r.applied.mu.waiting = map[*applyWaiter]struct{}{}
-	r.loop = loop{machine: machine, durable: opts.Recovered.Last, pending: map[consensus.Token]*batch{}}
+	r.durable.last = opts.Recovered.Last
+	r.loop = loop{machine: machine, pending: map[consensus.Token]*batch{}}
 	if err := r.loop.recoverClock(opts.Log, pos); err != nil {
 		return nil, fmt.Errorf("open replica of group %s: %w", opts.Group, err)
 	}
@@ -414,6 +422,14 @@ func (l *loop) recoverClock(log Log, pos state.Position) error {
 		}
 	}
 	return nil
+}
+
+// Durable returns the last entry that is durable here: at least everything that this replica has
+// acknowledged to anybody.
+func (r *Replica) Durable() ident.EntryID {
+	r.durable.Lock()
+	defer r.durable.Unlock()
+	return r.durable.last
 }
 
 // View returns a consistent view of state. The caller closes it.

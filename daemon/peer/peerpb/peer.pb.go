@@ -37,7 +37,11 @@ type Frame struct {
 	Pins []*Pin `protobuf:"bytes,6,rep,name=pins,proto3" json:"pins,omitempty"`
 	// reports say how far the caller's replicas are. With every ping, and at once when that may be what
 	// a change of the membership waits for.
-	Reports       []*Report `protobuf:"bytes,7,rep,name=reports,proto3" json:"reports,omitempty"`
+	Reports []*Report `protobuf:"bytes,7,rep,name=reports,proto3" json:"reports,omitempty"`
+	// at comes with a ping: how far the caller's replicas are durable.
+	At []*GroupPosition `protobuf:"bytes,9,rep,name=at,proto3" json:"at,omitempty"`
+	// clock comes with a pong: the time on the callee's clock, in Unix milliseconds.
+	Clock         int64 `protobuf:"varint,10,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -119,6 +123,20 @@ func (x *Frame) GetReports() []*Report {
 		return x.Reports
 	}
 	return nil
+}
+
+func (x *Frame) GetAt() []*GroupPosition {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Frame) GetClock() int64 {
+	if x != nil {
+		return x.Clock
+	}
+	return 0
 }
 
 type Report struct {
@@ -307,6 +325,8 @@ type Hello struct {
 	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
 	GrpcAddr      string                 `protobuf:"bytes,10,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"` // advertised
 	HttpAddr      string                 `protobuf:"bytes,11,opt,name=http_addr,json=httpAddr,proto3" json:"http_addr,omitempty"`
+	Life          uint64                 `protobuf:"fixed64,12,opt,name=life,proto3" json:"life,omitempty"`     // drawn at every start of the process; 0: an older binary
+	History       *History               `protobuf:"bytes,13,opt,name=history,proto3" json:"history,omitempty"` // absent: 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -418,18 +438,87 @@ func (x *Hello) GetHttpAddr() string {
 	return ""
 }
 
+func (x *Hello) GetLife() uint64 {
+	if x != nil {
+		return x.Life
+	}
+	return 0
+}
+
+func (x *Hello) GetHistory() *History {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+// History tells one life of a cluster from another: it is raised where a majority was lost for good
+// and the cluster goes on from what is left.
+type History struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Nonce         uint64                 `protobuf:"fixed64,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *History) Reset() {
+	*x = History{}
+	mi := &file_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *History) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*History) ProtoMessage() {}
+
+func (x *History) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use History.ProtoReflect.Descriptor instead.
+func (*History) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *History) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *History) GetNonce() uint64 {
+	if x != nil {
+		return x.Nonce
+	}
+	return 0
+}
+
 type GroupPosition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
-	DurableTerm   uint64                 `protobuf:"varint,2,opt,name=durable_term,json=durableTerm,proto3" json:"durable_term,omitempty"`
+	DurableTerm   uint64                 `protobuf:"varint,2,opt,name=durable_term,json=durableTerm,proto3" json:"durable_term,omitempty"` // of the last durable entry
 	DurableIndex  uint64                 `protobuf:"varint,3,opt,name=durable_index,json=durableIndex,proto3" json:"durable_index,omitempty"`
+	Term          uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"` // that is durable: the member will not go back below it; 0: an older binary
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GroupPosition) Reset() {
 	*x = GroupPosition{}
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +530,7 @@ func (x *GroupPosition) String() string {
 func (*GroupPosition) ProtoMessage() {}
 
 func (x *GroupPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +543,7 @@ func (x *GroupPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupPosition.ProtoReflect.Descriptor instead.
 func (*GroupPosition) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{5}
+	return file_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GroupPosition) GetGroup() uint32 {
@@ -478,6 +567,13 @@ func (x *GroupPosition) GetDurableIndex() uint64 {
 	return 0
 }
 
+func (x *GroupPosition) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
 type ProbeRequest struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -489,7 +585,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +597,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +610,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{6}
+	return file_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ProbeRequest) GetName() string {
@@ -558,7 +654,7 @@ type ProbeReply struct {
 
 func (x *ProbeReply) Reset() {
 	*x = ProbeReply{}
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +666,7 @@ func (x *ProbeReply) String() string {
 func (*ProbeReply) ProtoMessage() {}
 
 func (x *ProbeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +679,7 @@ func (x *ProbeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeReply.ProtoReflect.Descriptor instead.
 func (*ProbeReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{7}
+	return file_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ProbeReply) GetCluster() []byte {
@@ -685,7 +781,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -697,7 +793,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -710,7 +806,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{8}
+	return file_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SnapshotRequest) GetHello() *Hello {
@@ -772,7 +868,7 @@ type SnapshotCursor struct {
 
 func (x *SnapshotCursor) Reset() {
 	*x = SnapshotCursor{}
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +880,7 @@ func (x *SnapshotCursor) String() string {
 func (*SnapshotCursor) ProtoMessage() {}
 
 func (x *SnapshotCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +893,7 @@ func (x *SnapshotCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotCursor.ProtoReflect.Descriptor instead.
 func (*SnapshotCursor) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{9}
+	return file_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SnapshotCursor) GetFile() uint32 {
@@ -825,7 +921,7 @@ type SnapshotFrame struct {
 
 func (x *SnapshotFrame) Reset() {
 	*x = SnapshotFrame{}
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +933,7 @@ func (x *SnapshotFrame) String() string {
 func (*SnapshotFrame) ProtoMessage() {}
 
 func (x *SnapshotFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +946,7 @@ func (x *SnapshotFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotFrame.ProtoReflect.Descriptor instead.
 func (*SnapshotFrame) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{10}
+	return file_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SnapshotFrame) GetHeader() *SnapshotHeader {
@@ -879,7 +975,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +987,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +1000,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{11}
+	return file_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SnapshotHeader) GetNeeded() bool {
@@ -947,7 +1043,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1055,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1068,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{12}
+	return file_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SnapshotChunk) GetAt() *SnapshotCursor {
@@ -1014,7 +1110,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1122,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1135,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{13}
+	return file_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BarrierRequest) GetHello() *Hello {
@@ -1073,7 +1169,7 @@ type BarrierReply struct {
 
 func (x *BarrierReply) Reset() {
 	*x = BarrierReply{}
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1181,7 @@ func (x *BarrierReply) String() string {
 func (*BarrierReply) ProtoMessage() {}
 
 func (x *BarrierReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1194,7 @@ func (x *BarrierReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierReply.ProtoReflect.Descriptor instead.
 func (*BarrierReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{14}
+	return file_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BarrierReply) GetTerm() uint64 {
@@ -1128,7 +1224,7 @@ type FarewellRequest struct {
 
 func (x *FarewellRequest) Reset() {
 	*x = FarewellRequest{}
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1236,7 @@ func (x *FarewellRequest) String() string {
 func (*FarewellRequest) ProtoMessage() {}
 
 func (x *FarewellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1249,7 @@ func (x *FarewellRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FarewellRequest.ProtoReflect.Descriptor instead.
 func (*FarewellRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{15}
+	return file_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FarewellRequest) GetCluster() []byte {
@@ -1199,7 +1295,7 @@ type FarewellReply struct {
 
 func (x *FarewellReply) Reset() {
 	*x = FarewellReply{}
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1307,7 @@ func (x *FarewellReply) String() string {
 func (*FarewellReply) ProtoMessage() {}
 
 func (x *FarewellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1320,7 @@ func (x *FarewellReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FarewellReply.ProtoReflect.Descriptor instead.
 func (*FarewellReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{16}
+	return file_peer_proto_rawDescGZIP(), []int{17}
 }
 
 var File_peer_proto protoreflect.FileDescriptor
@@ -1233,7 +1329,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
 	"peer.proto\x12\rtidal.peer.v1\x1a\n" +
-	"raft.proto\"\x9a\x02\n" +
+	"raft.proto\"\xde\x02\n" +
 	"\x05Frame\x12*\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.tidal.peer.v1.HelloR\x05hello\x12.\n" +
 	"\abatches\x18\x02 \x03(\v2\x14.tidal.peer.v1.BatchR\abatches\x12\x12\n" +
@@ -1241,7 +1337,10 @@ const file_peer_proto_rawDesc = "" +
 	"\x04pong\x18\x04 \x01(\x04R\x04pong\x124\n" +
 	"\x06opened\x18\x05 \x03(\v2\x1c.tidal.peer.v1.GroupPositionR\x06opened\x12&\n" +
 	"\x04pins\x18\x06 \x03(\v2\x12.tidal.peer.v1.PinR\x04pins\x12/\n" +
-	"\areports\x18\a \x03(\v2\x15.tidal.peer.v1.ReportR\areports\"V\n" +
+	"\areports\x18\a \x03(\v2\x15.tidal.peer.v1.ReportR\areports\x12,\n" +
+	"\x02at\x18\t \x03(\v2\x1c.tidal.peer.v1.GroupPositionR\x02at\x12\x14\n" +
+	"\x05clock\x18\n" +
+	" \x01(\x03R\x05clock\"V\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x18\n" +
 	"\aapplied\x18\x02 \x01(\x04R\aapplied\x12\x1c\n" +
@@ -1252,7 +1351,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\"J\n" +
 	"\x05Batch\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12+\n" +
-	"\bmessages\x18\x02 \x03(\v2\x0f.raftpb.MessageR\bmessages\"\xe3\x02\n" +
+	"\bmessages\x18\x02 \x03(\v2\x0f.raftpb.MessageR\bmessages\"\xa9\x03\n" +
 	"\x05Hello\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\fR\acluster\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x04R\x06member\x12 \n" +
@@ -1266,11 +1365,17 @@ const file_peer_proto_rawDesc = "" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x1b\n" +
 	"\tgrpc_addr\x18\n" +
 	" \x01(\tR\bgrpcAddr\x12\x1b\n" +
-	"\thttp_addr\x18\v \x01(\tR\bhttpAddr\"m\n" +
+	"\thttp_addr\x18\v \x01(\tR\bhttpAddr\x12\x12\n" +
+	"\x04life\x18\f \x01(\x06R\x04life\x120\n" +
+	"\ahistory\x18\r \x01(\v2\x16.tidal.peer.v1.HistoryR\ahistory\"5\n" +
+	"\aHistory\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05nonce\x18\x02 \x01(\x06R\x05nonce\"\x81\x01\n" +
 	"\rGroupPosition\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12!\n" +
 	"\fdurable_term\x18\x02 \x01(\x04R\vdurableTerm\x12#\n" +
-	"\rdurable_index\x18\x03 \x01(\x04R\fdurableIndex\"m\n" +
+	"\rdurable_index\x18\x03 \x01(\x04R\fdurableIndex\x12\x12\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term\"m\n" +
 	"\fProbeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\fR\vincarnation\x12'\n" +
@@ -1349,57 +1454,60 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_peer_proto_goTypes = []any{
 	(*Frame)(nil),           // 0: tidal.peer.v1.Frame
 	(*Report)(nil),          // 1: tidal.peer.v1.Report
 	(*Pin)(nil),             // 2: tidal.peer.v1.Pin
 	(*Batch)(nil),           // 3: tidal.peer.v1.Batch
 	(*Hello)(nil),           // 4: tidal.peer.v1.Hello
-	(*GroupPosition)(nil),   // 5: tidal.peer.v1.GroupPosition
-	(*ProbeRequest)(nil),    // 6: tidal.peer.v1.ProbeRequest
-	(*ProbeReply)(nil),      // 7: tidal.peer.v1.ProbeReply
-	(*SnapshotRequest)(nil), // 8: tidal.peer.v1.SnapshotRequest
-	(*SnapshotCursor)(nil),  // 9: tidal.peer.v1.SnapshotCursor
-	(*SnapshotFrame)(nil),   // 10: tidal.peer.v1.SnapshotFrame
-	(*SnapshotHeader)(nil),  // 11: tidal.peer.v1.SnapshotHeader
-	(*SnapshotChunk)(nil),   // 12: tidal.peer.v1.SnapshotChunk
-	(*BarrierRequest)(nil),  // 13: tidal.peer.v1.BarrierRequest
-	(*BarrierReply)(nil),    // 14: tidal.peer.v1.BarrierReply
-	(*FarewellRequest)(nil), // 15: tidal.peer.v1.FarewellRequest
-	(*FarewellReply)(nil),   // 16: tidal.peer.v1.FarewellReply
-	(*raftpb.Message)(nil),  // 17: raftpb.Message
+	(*History)(nil),         // 5: tidal.peer.v1.History
+	(*GroupPosition)(nil),   // 6: tidal.peer.v1.GroupPosition
+	(*ProbeRequest)(nil),    // 7: tidal.peer.v1.ProbeRequest
+	(*ProbeReply)(nil),      // 8: tidal.peer.v1.ProbeReply
+	(*SnapshotRequest)(nil), // 9: tidal.peer.v1.SnapshotRequest
+	(*SnapshotCursor)(nil),  // 10: tidal.peer.v1.SnapshotCursor
+	(*SnapshotFrame)(nil),   // 11: tidal.peer.v1.SnapshotFrame
+	(*SnapshotHeader)(nil),  // 12: tidal.peer.v1.SnapshotHeader
+	(*SnapshotChunk)(nil),   // 13: tidal.peer.v1.SnapshotChunk
+	(*BarrierRequest)(nil),  // 14: tidal.peer.v1.BarrierRequest
+	(*BarrierReply)(nil),    // 15: tidal.peer.v1.BarrierReply
+	(*FarewellRequest)(nil), // 16: tidal.peer.v1.FarewellRequest
+	(*FarewellReply)(nil),   // 17: tidal.peer.v1.FarewellReply
+	(*raftpb.Message)(nil),  // 18: raftpb.Message
 }
 var file_peer_proto_depIdxs = []int32{
 	4,  // 0: tidal.peer.v1.Frame.hello:type_name -> tidal.peer.v1.Hello
 	3,  // 1: tidal.peer.v1.Frame.batches:type_name -> tidal.peer.v1.Batch
-	5,  // 2: tidal.peer.v1.Frame.opened:type_name -> tidal.peer.v1.GroupPosition
+	6,  // 2: tidal.peer.v1.Frame.opened:type_name -> tidal.peer.v1.GroupPosition
 	2,  // 3: tidal.peer.v1.Frame.pins:type_name -> tidal.peer.v1.Pin
 	1,  // 4: tidal.peer.v1.Frame.reports:type_name -> tidal.peer.v1.Report
-	17, // 5: tidal.peer.v1.Batch.messages:type_name -> raftpb.Message
-	5,  // 6: tidal.peer.v1.Hello.groups:type_name -> tidal.peer.v1.GroupPosition
-	4,  // 7: tidal.peer.v1.SnapshotRequest.hello:type_name -> tidal.peer.v1.Hello
-	9,  // 8: tidal.peer.v1.SnapshotRequest.resume:type_name -> tidal.peer.v1.SnapshotCursor
-	11, // 9: tidal.peer.v1.SnapshotFrame.header:type_name -> tidal.peer.v1.SnapshotHeader
-	12, // 10: tidal.peer.v1.SnapshotFrame.chunk:type_name -> tidal.peer.v1.SnapshotChunk
-	9,  // 11: tidal.peer.v1.SnapshotHeader.from:type_name -> tidal.peer.v1.SnapshotCursor
-	9,  // 12: tidal.peer.v1.SnapshotChunk.at:type_name -> tidal.peer.v1.SnapshotCursor
-	4,  // 13: tidal.peer.v1.BarrierRequest.hello:type_name -> tidal.peer.v1.Hello
-	6,  // 14: tidal.peer.v1.Peer.Probe:input_type -> tidal.peer.v1.ProbeRequest
-	0,  // 15: tidal.peer.v1.Peer.Stream:input_type -> tidal.peer.v1.Frame
-	8,  // 16: tidal.peer.v1.Peer.FetchSnapshot:input_type -> tidal.peer.v1.SnapshotRequest
-	13, // 17: tidal.peer.v1.Peer.Barrier:input_type -> tidal.peer.v1.BarrierRequest
-	15, // 18: tidal.peer.v1.Peer.Farewell:input_type -> tidal.peer.v1.FarewellRequest
-	7,  // 19: tidal.peer.v1.Peer.Probe:output_type -> tidal.peer.v1.ProbeReply
-	0,  // 20: tidal.peer.v1.Peer.Stream:output_type -> tidal.peer.v1.Frame
-	10, // 21: tidal.peer.v1.Peer.FetchSnapshot:output_type -> tidal.peer.v1.SnapshotFrame
-	14, // 22: tidal.peer.v1.Peer.Barrier:output_type -> tidal.peer.v1.BarrierReply
-	16, // 23: tidal.peer.v1.Peer.Farewell:output_type -> tidal.peer.v1.FarewellReply
-	19, // [19:24] is the sub-list for method output_type
-	14, // [14:19] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	6,  // 5: tidal.peer.v1.Frame.at:type_name -> tidal.peer.v1.GroupPosition
+	18, // 6: tidal.peer.v1.Batch.messages:type_name -> raftpb.Message
+	6,  // 7: tidal.peer.v1.Hello.groups:type_name -> tidal.peer.v1.GroupPosition
+	5,  // 8: tidal.peer.v1.Hello.history:type_name -> tidal.peer.v1.History
+	4,  // 9: tidal.peer.v1.SnapshotRequest.hello:type_name -> tidal.peer.v1.Hello
+	10, // 10: tidal.peer.v1.SnapshotRequest.resume:type_name -> tidal.peer.v1.SnapshotCursor
+	12, // 11: tidal.peer.v1.SnapshotFrame.header:type_name -> tidal.peer.v1.SnapshotHeader
+	13, // 12: tidal.peer.v1.SnapshotFrame.chunk:type_name -> tidal.peer.v1.SnapshotChunk
+	10, // 13: tidal.peer.v1.SnapshotHeader.from:type_name -> tidal.peer.v1.SnapshotCursor
+	10, // 14: tidal.peer.v1.SnapshotChunk.at:type_name -> tidal.peer.v1.SnapshotCursor
+	4,  // 15: tidal.peer.v1.BarrierRequest.hello:type_name -> tidal.peer.v1.Hello
+	7,  // 16: tidal.peer.v1.Peer.Probe:input_type -> tidal.peer.v1.ProbeRequest
+	0,  // 17: tidal.peer.v1.Peer.Stream:input_type -> tidal.peer.v1.Frame
+	9,  // 18: tidal.peer.v1.Peer.FetchSnapshot:input_type -> tidal.peer.v1.SnapshotRequest
+	14, // 19: tidal.peer.v1.Peer.Barrier:input_type -> tidal.peer.v1.BarrierRequest
+	16, // 20: tidal.peer.v1.Peer.Farewell:input_type -> tidal.peer.v1.FarewellRequest
+	8,  // 21: tidal.peer.v1.Peer.Probe:output_type -> tidal.peer.v1.ProbeReply
+	0,  // 22: tidal.peer.v1.Peer.Stream:output_type -> tidal.peer.v1.Frame
+	11, // 23: tidal.peer.v1.Peer.FetchSnapshot:output_type -> tidal.peer.v1.SnapshotFrame
+	15, // 24: tidal.peer.v1.Peer.Barrier:output_type -> tidal.peer.v1.BarrierReply
+	17, // 25: tidal.peer.v1.Peer.Farewell:output_type -> tidal.peer.v1.FarewellReply
+	21, // [21:26] is the sub-list for method output_type
+	16, // [16:21] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1413,7 +1521,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,6 +37,7 @@ type PeerClient interface {
 	Probe(ctx context.Context, in *ProbeRequest, opts ...grpc.CallOption) (*ProbeReply, error)
 	// Stream carries the messages of the caller. The first frame each way is a hello, or the answer is
 	// a refusal in the trailer tidal-refusal; then the caller sends batches and pings, the callee pongs.
+	// The callee pings where another process of the caller's identity wants to open a stream.
 	Stream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Frame, Frame], error)
 	// FetchSnapshot sends an artifact of a group: a header, then chunks in order. It has a connection of
 	// its own, so that it never holds up heartbeats. While an artifact is being staged the answer is
@@ -127,6 +128,7 @@ type PeerServer interface {
 	Probe(context.Context, *ProbeRequest) (*ProbeReply, error)
 	// Stream carries the messages of the caller. The first frame each way is a hello, or the answer is
 	// a refusal in the trailer tidal-refusal; then the caller sends batches and pings, the callee pongs.
+	// The callee pings where another process of the caller's identity wants to open a stream.
 	Stream(grpc.BidiStreamingServer[Frame, Frame]) error
 	// FetchSnapshot sends an artifact of a group: a header, then chunks in order. It has a connection of
 	// its own, so that it never holds up heartbeats. While an artifact is being staged the answer is
