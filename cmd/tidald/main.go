@@ -1,5 +1,5 @@
 // Command tidald is the daemon: one member of a cluster (serve), or a whole cluster on this machine
-// (dev). Its exit codes are those of tidalctl: 0 done, 1 failed, 5 not found, 12 damaged (wal verify),
+// (dev). Its exit codes are those of tidalctl: 0 done, 1 failed, 5 not found, 12 damaged (wal verify, inspect),
 // 64 usage, 78 configuration.
 package main
 
@@ -63,7 +63,7 @@ func newRoot() *cobra.Command {
 	root.Version = version
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	root.AddCommand(newServe(), newDev(), newConfig(), newWAL(), newVersion())
+	root.AddCommand(newServe(), newDev(), newConfig(), newWAL(), newInspect(), newVersion())
 	return root
 }
 

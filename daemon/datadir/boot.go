@@ -174,11 +174,9 @@ func (e *LostGroupError) Error() string {
 
 // withWayOn adds what an operator can do when the promises of a member are gone.
 func withWayOn(name string, err error) error {
-	_, corrupt := errors.AsType[*durable.CorruptError](err)
-	_, copied := errors.AsType[*CopiedError](err)
-	_, lost := errors.AsType[*LostGroupError](err)
-	if !corrupt && !copied && !lost {
-		return err
+	switch code := Code(err); code {
+	case "copied_data_dir", "lost_group", "corrupt_data_dir":
+		return fmt.Errorf("%w; nothing was changed; to go on with an empty directory: tidalctl members replace %s; more: tidalctl explain %s", err, name, code)
 	}
-	return fmt.Errorf("%w; nothing was changed; to go on with an empty directory: tidalctl members replace %s", err, name)
+	return err
 }

@@ -1,11 +1,12 @@
-// Package inspect reads the log of a member from outside, for people who want to know what is on a
-// disk: which frames, which entries of which kinds, and whether anything is damaged.
+// Package inspect reads the disk of a member from outside, for people who want to know what is on it:
+// which frames and entries a log has, of which kinds, whether anything is damaged, and what a data
+// directory is: whose, how far it goes, and what speaks against starting from it.
 //
 // What it promises: it creates, locks and changes nothing, and it works beside a running member. A log
 // that grows and is shortened while it is read can look damaged for a moment; damage is reported only
 // when a second reading finds the same.
 //
-// Callers: cmd/tidald (wal dump, wal verify), tests.
+// Callers: cmd/tidald (wal dump, wal verify, inspect), tests.
 package inspect
 
 import (
