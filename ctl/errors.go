@@ -111,6 +111,15 @@ func (e *InterruptedError) exit() int {
 	return ExitInterrupted
 }
 
+// RefusedError: the work makes no sense as things are; nothing was begun.
+type RefusedError struct {
+	Code   string
+	Detail string
+	Try    []string
+}
+
+func (e *RefusedError) Error() string { return e.Detail }
+
 // ConditionError speaks through the exit code alone: the data is printed, and says why.
 type ConditionError struct{ Exit int }
 

@@ -66,6 +66,8 @@ func Explain(err error, impact Impact) Fault {
 	} else if e, ok := errors.AsType[*NotFoundError](err); ok {
 		f.Exit, f.Code, f.Try = ExitNotFound, e.Kind+"_not_found", e.Try
 		f.Details = map[string]any{"name": e.Name, "nearest": nonNil(e.Nearest)}
+	} else if e, ok := errors.AsType[*RefusedError](err); ok {
+		f.Exit, f.Code, f.Try = ExitRefused, e.Code, e.Try
 	} else if e, ok := errors.AsType[*ConditionError](err); ok {
 		f.Exit, f.Code = e.Exit, classOf(e.Exit)
 	} else if e, ok := errors.AsType[*bugError](err); ok {
@@ -81,7 +83,10 @@ func Explain(err error, impact Impact) Fault {
 		why(e.Err.Error(), fmt.Sprintf("operation %s was asked for: %v", e.Operation, e.Asked))
 	} else if e, ok := errors.AsType[*client.LostError](err); ok {
 		f.Exit, f.Code, f.Effect = ExitUnknown, string(api.CodeOutcomeUnknown), api.EffectUnknown
-		f.Try = []string{"tidalctl ops show " + e.Operation, "tidalctl status"}
+		f.Try = []string{"tidalctl status"}
+		if e.Operation != "" {
+			f.Try = append([]string{"tidalctl ops show " + e.Operation}, f.Try...)
+		}
 		why(e.Error())
 	} else if e, ok := errors.AsType[*client.UnreachableError](err); ok {
 		f.Exit, f.Code, f.Retryable = ExitUnreachable, "no_endpoint", true

@@ -34,8 +34,12 @@ func documentKinds() []documentKind {
 		{"faults", "The faults in force: faults list.", faultsAnswer{}},
 		{"operations", "The changes that members remember: ops list.", operationsAnswer{}},
 		{"operation", "What became of a change: ops show, ops wait, promote --no-wait.", api.Operation{}},
+		{"recover-plan", "How to go on with what is left of a cluster: recover plan.", planAnswer{}},
+		{"recovered", "What a recovery did: recover apply.", api.RecoverAnswer{}},
 		{"bench", "What a load found: bench.", bench.Report{}},
 		{"version", "The versions of tidalctl and of the members: version.", versionAnswer{}},
+		{"explanation", "What a code means: explain CODE.", api.Explanation{}},
+		{"explanations", "What all codes mean: explain.", explanationsAnswer{}},
 		{"schemas", "The kinds of documents: schema.", schemasAnswer{}},
 		{"error", "Why a command failed, one line on stderr: every command with -o json.", ctl.ErrorDocument{}},
 	}

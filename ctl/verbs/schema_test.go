@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -78,10 +79,14 @@ func TestSchema_OfWhatEveryVerbPrints(t *testing.T) {
 		"tidalctl bench":           {"bench --clients 1 --for 20ms"},
 		"tidalctl events":          {"events", "events nobody"},
 		"tidalctl schema":          {"schema", "schema nothing"},
+		"tidalctl explain":         {"explain", "explain amnesia", "explain amnseia"},
+		"tidalctl recover plan":    {"recover plan --out " + filepath.Join(t.TempDir(), "plan.json")},
+		"tidalctl recover apply":   {"recover apply --confirm us-west " + survivorPlan(t, "127.0.0.1:1"), "recover apply --confirm us-west " + survivorPlan(t, survivor(t).addr)},
 	}
 	moving := (&promoting{op: &api.Operation{State: api.OperationDone}}).start(t)
 	faulted := (&faulty{faults: api.Faults{Faults: west, Acked: []string{"us-west"}, Failed: []string{}, Errors: []api.MemberError{}}}).start(t)
 	endpoints := []string{faulted, member(t, "ok"), member(t, "degraded"), member(t, "unknown"), refusing(t, api.CodeOverloaded), cluster.members[0].url, moving, dead(t)}
+	endpoints := []string{survivor(t).url, member(t, "ok"), member(t, "degraded"), member(t, "unknown"), refusing(t, api.CodeOverloaded), cluster.members[0].url, moving, dead(t)}
 	without := []string{"tidalctl", "tidalctl completion", "tidalctl docs man"}
 	io, _, _ := iostreams.Test()
 	root := ctl.NewRoot(newFactory(t, io, nil), verbs.All)
