@@ -83,12 +83,8 @@ type conn struct {
 // connect resolves and dials addr, unless a fault cuts the way. Close what it returns. Resolving and dialling
 // here, not inside gRPC, keeps one place that waits between attempts and says exactly why one failed.
 func (n *Network) connect(ctx context.Context, addr string) (*conn, *ConnectError) {
-	if err := n.opts.Faults.Pass(ctx, Party{Addr: addr}); err != nil {
-		failure := FailureTimeout
-		if _, cut := errors.AsType[*CutError](err); cut {
-			failure = FailureFault
-		}
-		return nil, &ConnectError{Addr: addr, Failure: failure, Err: err}
+	if failed := n.pass(ctx, Party{Addr: addr}); failed != nil {
+		return nil, failed
 	}
 	tcp, failed := dial(ctx, n.opts.Resolve, addr)
 	if failed != nil {
@@ -130,6 +126,19 @@ func (n *Network) connect(ctx context.Context, addr string) (*conn, *ConnectErro
 		return nil, &ConnectError{Addr: addr, Failure: FailureError, Err: err}
 	}
 	return &conn{ClientConn: client, tcp: tcp, addr: addr}, nil
+}
+
+// pass waits until the faults let something be asked of p.
+func (n *Network) pass(ctx context.Context, p Party) *ConnectError {
+	err := n.opts.Faults.Pass(ctx, p)
+	if err == nil {
+		return nil
+	}
+	failure := FailureTimeout
+	if _, cut := errors.AsType[*CutError](err); cut {
+		failure = FailureFault
+	}
+	return &ConnectError{Addr: p.Addr, Failure: failure, Err: err}
 }
 
 // Close ends the connection, whether or not gRPC ever took it over.

@@ -203,6 +203,9 @@ func (p *pause) next() time.Duration {
 // session makes one attempt: connect, handshake, then write until the stream ends. It returns how
 // long the stream was open.
 func (l *link) session(ctx context.Context) (up time.Duration, _ *ConnectError) {
+	if failed := l.net.pass(ctx, l.party()); failed != nil { // whatever address it is dialled at
+		return 0, failed
+	}
 	c, failed := l.net.connect(ctx, l.addr())
 	if failed != nil {
 		return 0, failed
