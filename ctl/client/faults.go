@@ -16,9 +16,67 @@ func (c *Client) Partition(ctx context.Context, req api.PartitionRequest) (api.P
 	return change[api.Partitioned](ctx, c, "/cluster/partition", req, req.OperationID)
 }
 
-// Heal ends faults. Errors as of Promote.
+// Heal ends faults. One member asks all; those that it does not reach, because the network is cut for another
+// reason, or because it is the one that is alone, are asked from here. Errors as of Promote.
 func (c *Client) Heal(ctx context.Context, req api.HealRequest) (api.Healed, Source, error) {
-	return change[api.Healed](ctx, c, "/cluster/heal", req, req.OperationID)
+	done, source, err := change[api.Healed](ctx, c, "/cluster/heal", req, req.OperationID)
+	if err == nil && !done.OK {
+		c.healFromHere(ctx, req, &done)
+	}
+	return done, source, err
+}
+
+// healFromHere asks every member that the others did not reach, at every address that is known of it, and adds
+// what it says to done.
+func (c *Client) healFromHere(ctx context.Context, req api.HealRequest, done *api.Healed) {
+	places, err := c.Places(ctx)
+	if err != nil {
+		return
+	}
+	places = slices.DeleteFunc(places, func(p Place) bool { return !slices.Contains(done.Failed, p.Member) })
+	answers := make([]*api.Healed, len(places))
+	var asking sync.WaitGroup
+	for i, p := range places {
+		asking.Go(func() { answers[i] = c.healAt(ctx, req, p) })
+	}
+	asking.Wait()
+	for i, p := range places {
+		a := answers[i]
+		if a == nil || !slices.Contains(a.Acked, p.Member) {
+			continue
+		}
+		for _, f := range a.Healed {
+			if f.Member == p.Member {
+				done.Healed = append(done.Healed, f)
+			}
+		}
+		done.Acked = append(done.Acked, p.Member)
+		done.Failed = slices.DeleteFunc(done.Failed, func(name string) bool { return name == p.Member })
+		done.Errors = slices.DeleteFunc(done.Errors, func(e api.MemberError) bool { return e.Member == p.Member })
+	}
+	slices.Sort(done.Acked)
+	if done.OK = !slices.ContainsFunc(done.Errors, func(e api.MemberError) bool { return !e.Gone }); done.OK {
+		done.FaultsUntil = nil
+	}
+}
+
+// healAt asks one member to heal; nil: it did not answer.
+func (c *Client) healAt(ctx context.Context, req api.HealRequest, p Place) *api.Healed {
+	req.OperationID = NewOperationID() // the first one is that of the member that was asked first
+	raw, err := json.Marshal(req)
+	if err != nil {
+		return nil
+	}
+	for _, endpoint := range p.endpoints {
+		ctx, cancel := context.WithTimeout(ctx, 2*EndpointTimeout) // it waits for the others as long as they did for it
+		_, body, _, err := c.post(ctx, endpoint.JoinPath("/cluster/heal"), raw)
+		cancel()
+		var a api.Healed
+		if err == nil && json.Unmarshal(body, &a) == nil {
+			return &a
+		}
+	}
+	return nil
 }
 
 // Faults reads the faults in force, as one member heard of them from all.

@@ -1,6 +1,7 @@
 package verbs_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 
 // faulty is one member that answers for faults as a test says.
 type faulty struct {
+	name       string // empty: us-west
 	partitions []api.PartitionRequest
 	heals      []api.HealRequest
 	partition  func(w http.ResponseWriter, req api.PartitionRequest)
@@ -24,7 +26,6 @@ type faulty struct {
 
 // answerJSON writes v as a member does.
 func answerJSON(t *testing.T, w http.ResponseWriter, status int, v any) {
-	w.Header().Set(api.HeaderMember, "us-west")
 	if _, ok := v.(*api.Problem); ok {
 		w.Header().Set("Content-Type", api.ProblemType)
 	}
@@ -90,7 +91,10 @@ func (f *faulty) start(t *testing.T) string {
 	mux.HandleFunc("GET /cluster/members", func(w http.ResponseWriter, _ *http.Request) {
 		answerJSON(t, w, http.StatusOK, api.Members{})
 	})
-	s := httptest.NewServer(mux)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(api.HeaderMember, cmp.Or(f.name, "us-west"))
+		mux.ServeHTTP(w, r)
+	}))
 	t.Cleanup(s.Close)
 	return s.URL
 }
@@ -171,5 +175,30 @@ func TestPartition_Outcomes(t *testing.T) {
 				t.Errorf("%s: no %q in\n%s", tc.name, want, errs)
 			}
 		}
+	}
+}
+
+// Who the member that is asked does not reach is asked from here: the operator may stand where that works.
+func TestHeal_AsksFromHereWhoIsNotReached(t *testing.T) {
+	t.Parallel()
+	alone := &faulty{heal: func(w http.ResponseWriter, req api.HealRequest) {
+		answerJSON(t, w, http.StatusOK, api.Healed{Op: req.OperationID, Healed: west, Acked: []string{"us-west"}, Failed: []string{"us-east"}, Checks: []api.Check{}, FaultsUntil: new(time.Now()),
+			Errors: []api.MemberError{{Member: "us-east", Code: api.CodeMemberUnreached, Detail: "timeout", Effect: api.EffectNone}}})
+	}}
+	others := &faulty{heal: func(w http.ResponseWriter, req api.HealRequest) {
+		answerJSON(t, w, http.StatusOK, api.Healed{Op: req.OperationID, Healed: []api.Fault{}, Acked: []string{"us-east"}, Failed: []string{"us-west"}, Checks: []api.Check{}, FaultsUntil: new(time.Now()),
+			Errors: []api.MemberError{{Member: "us-west", Code: api.CodeMemberUnreached, Detail: "timeout", Effect: api.EffectNone}}})
+	}}
+	if exit, out, errs := run(t, []string{alone.start(t)}, "heal", "--all"); exit != 23 {
+		t.Errorf("nobody reaches us-east: exit %d\n%s%s", exit, out, errs)
+	}
+	others.name = "us-east"
+	exit, out, errs := run(t, []string{others.start(t), alone.start(t)}, strings.Fields("heal --all -o json")...)
+	var done api.Healed
+	if err := json.Unmarshal([]byte(out), &done); err != nil || exit != 0 {
+		t.Fatalf("exit %d: %v\n%s%s", exit, err, out, errs)
+	}
+	if !done.OK || strings.Join(done.Acked, " ") != "us-east us-west" || len(done.Failed)+len(done.Errors) != 0 || len(done.Healed) != 1 || done.FaultsUntil != nil {
+		t.Errorf("healed %+v", done)
 	}
 }

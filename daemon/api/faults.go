@@ -74,6 +74,8 @@ type MemberError struct {
 	Code   Code   `json:"code"`
 	Detail string `json:"detail"`
 	Effect Effect `json:"effect"`
+	// Gone: nothing listens where the member should be. No process is there that could keep a fault.
+	Gone bool `json:"gone,omitempty"`
 }
 
 // HealRequest is the body of POST /cluster/heal.

@@ -317,7 +317,7 @@ func (o *Ops) heal(ctx context.Context, req api.HealRequest) api.Healed {
 		}
 	}
 	// Where no process listens none holds a fault. Any other silence may hide one.
-	if out.OK = !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !errors.Is(err, syscall.ECONNREFUSED) }); !out.OK && !req.DryRun {
+	if out.OK = !slices.ContainsFunc(out.Errors, func(e api.MemberError) bool { return !e.Gone }); !out.OK && !req.DryRun {
 		out.FaultsUntil = new(o.faultsUntil(req.ID, out.Healed).UTC())
 	}
 	return out
@@ -425,6 +425,7 @@ func told(members []membership.Member, errs []error) (acked, failed []string, wh
 		if p, ok := errors.AsType[*api.Problem](errs[i]); ok {
 			e.Code, e.Detail, e.Effect = p.Code, p.Detail, p.Effect
 		}
+		e.Gone = errors.Is(errs[i], syscall.ECONNREFUSED)
 		why = append(why, e)
 	}
 	return acked, failed, why
