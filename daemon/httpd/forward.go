@@ -60,7 +60,7 @@ func (s *Server) lead(r *request, here func() error, there func(ops.Leader) erro
 				return err
 			}
 			tried, refusal = l, noLeader(l)
-		case r.marked:
+		case r.marked && !mutantMarkedForwarded:
 			return &replica.NotLeaderError{Term: l.Term, Leader: l.ID}
 		case l.ID == 0:
 			refusal = noLeader(l)

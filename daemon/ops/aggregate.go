@@ -280,6 +280,9 @@ func (v *view) region(r *row) api.Region {
 		out.ClockSkewMS = &off
 	}
 	if r.answer == nil {
+		if mutantSilentCaughtUp {
+			out.LagEvents = new(uint64(0))
+		}
 		return out
 	}
 	a := r.answer
@@ -345,7 +348,7 @@ func (v *view) takesPart(r, pivot *row) bool {
 	if r.group() == nil || r.quarantined() || v.leader != "" && r.cutOff() {
 		return false
 	}
-	if pivot == nil || pivot == r {
+	if pivot == nil || pivot == r || mutantCutMemberCounts {
 		return true
 	}
 	_, apart := separation(r, pivot)

@@ -90,7 +90,7 @@ type Verdict struct {
 func judge(leases []Lease, now time.Time, p Party, d Direction) (v Verdict) {
 	for i := range leases {
 		l := &leases[i]
-		if !now.Before(l.Until) {
+		if !now.Before(l.Until) && !mutantFaultOutlives {
 			continue
 		}
 		for j := range l.Faults {

@@ -74,6 +74,10 @@ func mutants() []mutant {
 		{tag: "artifact_cached", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 150},
 		{tag: "barrier_kept", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 300},
 		{tag: "snapshot_failure", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 50},
+		{tag: "fault_outlives", pkg: "daemon/peer", test: "TestJudge"},
+		{tag: "marked_forwarded", pkg: "daemon/httpd", test: "TestForwarding_AMarkedRequestIsNeverForwarded"},
+		{tag: "cut_member_counts", pkg: "daemon/ops", test: "TestAggregate_Faults"},
+		{tag: "silent_caught_up", pkg: "daemon/ops", test: "TestAggregate"},
 		{tag: "pin_off_by_one", pkg: "daemon/snapshot", test: "TestPinned_KeepsTheStraddlingSegment"},
 	}
 }
