@@ -374,6 +374,8 @@ func (s *artifacts) FetchSnapshot(ctx context.Context, _ SnapshotRequest, to Sna
 	return nil
 }
 
+func (s *artifacts) Durable(ident.MemberID, []GroupPosition) {}
+
 func (s *artifacts) Barrier(context.Context, BarrierRequest) (BarrierReply, error) {
 	return BarrierReply{}, nil
 }
