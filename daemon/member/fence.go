@@ -83,10 +83,9 @@ func (m *Member) heed(p peer.PeerStatus) {
 // condemn quarantines a group because of what a peer said. The keeper latches what outlives this process,
 // for the next start must not vote in the moment before somebody remembers.
 func (m *Member) condemn(g *group, refused *RefusedError) {
+	m.onFail(g, refused)
 	if g.replica != nil {
-		g.replica.Fail(refused) // ends in onFail
-	} else {
-		m.onFail(g, refused)
+		g.replica.Fail(refused)
 	}
 	if latchedFence(string(refused.Cause)) != "" {
 		g.keeper.fence(refused.Cause)

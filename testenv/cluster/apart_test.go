@@ -56,6 +56,9 @@ func takeApart(t *testing.T, c *Cluster, tidald string) *apart {
 // buildCtl builds tidalctl once for the calling test.
 func buildCtl(t *testing.T) string {
 	t.Helper()
+	if path := os.Getenv("TIDALCTL"); path != "" { // already built
+		return path
+	}
 	path := filepath.Join(t.TempDir(), "tidalctl")
 	cmd := exec.Command("go", "build", "-o", path, "github.com/tidaldb/tidal/cmd/tidalctl")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

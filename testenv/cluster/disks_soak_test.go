@@ -307,22 +307,26 @@ func TestSoak_PowerLossWhileRecovering(t *testing.T) {
 	l.During(func() { l.WaitAcked(100) })
 	l.Check()
 	a.powerLoss()
-	done, undone := 0, 0
-	for round := 0; done == 0; round++ {
+	undone := 0
+	for recovered := false; !recovered; undone++ {
 		a.start("us-west")
-		var st api.Status
-		a.Until("us-west to answer", func() error { return a.Get(a.Member("us-west"), "/cluster/status", &st) })
-		if len(st.Regions) == 1 { // the round before had come through
-			done++
-			break
-		}
-		plan := filepath.Join(a.Dir, fmt.Sprintf("plan-%d.json", round))
-		a.Until("a plan", func() error {
+		plan := filepath.Join(a.Dir, fmt.Sprintf("plan-%d.json", undone))
+		a.Until("a plan, or the recovery of the round before", func() error {
+			var st api.Status
+			if err := a.Get(a.Member("us-west"), "/cluster/status", &st); err != nil {
+				return err
+			}
+			if recovered = len(st.Regions) == 1; recovered {
+				return nil
+			}
 			if code, _, words := a.at("us-west", "recover", "plan", "--out", plan); code != 0 {
 				return fmt.Errorf("exit %d: %s", code, words)
 			}
 			return nil
 		})
+		if recovered {
+			break
+		}
 		applied := make(chan int, 1)
 		go func() {
 			code, _, _ := a.at("us-west", "recover", "apply", plan, "--confirm", "us-west")
@@ -331,18 +335,17 @@ func TestSoak_PowerLossWhileRecovering(t *testing.T) {
 		// The file of the votes is the first that a recovery writes: power goes as soon as it has changed, and
 		// later and later behind it.
 		before := voted(t, a, "us-west")
-		for n := 0; n <= round*round; {
+		for n := 0; n <= undone*undone; {
 			if voted(t, a, "us-west") != before {
 				n++
 			}
 			select {
 			case <-applied:
-				n = round*round + 1
+				n = undone*undone + 1
 			default:
 			}
 		}
 		a.powerLoss()
-		undone++
 	}
 	t.Logf("power went %d times", undone)
 	a.leads("us-west")
