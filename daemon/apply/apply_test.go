@@ -131,8 +131,17 @@ func dump(t fataler, s *state.Store) string {
 		t.Fatalf("dump: %v", err)
 	}
 	pos := view.Position()
-	fmt.Fprintf(&b, "%s %v %v %v %v\n", pos.Applied, pos.Conf.Voters, pos.Conf.Learners, pos.Conf.VotersOutgoing, pos.Conf.GetAutoLeave())
+	fmt.Fprintf(&b, "%s %v %v %v %v %v\n", pos.Applied, pos.Conf.Voters, pos.Conf.Learners, pos.Conf.VotersOutgoing, pos.Conf.GetAutoLeave(), pos.Digest)
 	return b.String()
+}
+
+// checks are those of a run, in words.
+func checks(run *Run) []string {
+	var all []string
+	for _, c := range run.Checks {
+		all = append(all, fmt.Sprintf("%s trusts %s, %v: %v", c.ID, c.Trusted, c.Conf.Voters, c.Digest))
+	}
+	return all
 }
 
 func entry(index uint64, data []byte) *pb.Entry {
@@ -182,6 +191,8 @@ func drawLog(t *rapid.T) []*pb.Entry {
 			e.Data = command.EncodeRoster(roster)
 		case 2:
 			e.Type, e.Data = pb.EntryConfChangeV2.Enum(), drawConfChange(t, roster)
+		case 3:
+			e.Data = command.EncodeCheck(ident.MemberID(rapid.IntRange(0, 1).Draw(t, "trusted")))
 		default:
 			at += rapid.Int64Range(0, 2).Draw(t, "step") * entity.KeyPeriod.Milliseconds() / 4
 			e.Data = payloadAt(ident.MakeStamp(at), rapid.SliceOfN(write, 1, 4).Draw(t, "writes")...)
@@ -266,12 +277,14 @@ func TestMachine_ApplyDoesNotDependOnCuts(t *testing.T) {
 		defer func() { cut.close() }()
 		var wantOutcomes, gotOutcomes [][]command.Outcome
 		var wantConf, gotConf []Conf
+		var wantChecks, gotChecks []string
 		for _, e := range log {
 			run := &Run{Entries: []*pb.Entry{e}}
 			if err := one.m.Apply([]*Run{run}); err != nil {
 				rt.Fatalf("apply: %v", err)
 			}
 			wantOutcomes, wantConf = append(wantOutcomes, run.Outcomes...), append(wantConf, run.Conf...)
+			wantChecks = append(wantChecks, checks(run)...)
 		}
 		for rest := log; len(rest) > 0; {
 			if rapid.IntRange(0, 9).Draw(rt, "restart") == 0 {
@@ -292,10 +305,14 @@ func TestMachine_ApplyDoesNotDependOnCuts(t *testing.T) {
 			}
 			for _, run := range runs {
 				gotOutcomes, gotConf = append(gotOutcomes, run.Outcomes...), append(gotConf, run.Conf...)
+				gotChecks = append(gotChecks, checks(run)...)
 			}
 		}
 		if !reflect.DeepEqual(gotOutcomes, wantOutcomes) {
 			rt.Fatalf("outcomes %+v, one by one %+v", gotOutcomes, wantOutcomes)
+		}
+		if !slices.Equal(gotChecks, wantChecks) {
+			rt.Fatalf("checks %v, one by one %v", gotChecks, wantChecks)
 		}
 		if len(gotConf) != len(wantConf) {
 			rt.Fatalf("%d conf changes, one by one %d", len(gotConf), len(wantConf))

@@ -13,7 +13,12 @@ import (
 const benchItems = 1 << 20
 
 // BenchmarkApply applies signals to a million items, in memory. A run is one entry of so many signals.
-func BenchmarkApply(b *testing.B) {
+func BenchmarkApply(b *testing.B) { benchKeys(b, false) }
+
+// BenchmarkApplyUndigested is BenchmarkApply without the digest of the state: what is less is what it costs.
+func BenchmarkApplyUndigested(b *testing.B) { benchKeys(b, true) }
+
+func benchKeys(b *testing.B, undigested bool) {
 	for _, keys := range []string{"uniform", "zipf"} {
 		for _, n := range []int{1, 256, 2048} {
 			b.Run(fmt.Sprintf("keys=%s/signals=%d", keys, n), func(b *testing.B) {
@@ -22,15 +27,16 @@ func BenchmarkApply(b *testing.B) {
 				if keys == "zipf" {
 					draw = rand.NewZipf(rng, 1.1, 1, benchItems-1).Uint64
 				}
-				benchApply(b, n, draw)
+				benchApply(b, n, draw, undigested)
 			})
 		}
 	}
 }
 
-func benchApply(b *testing.B, n int, draw func() uint64) {
+func benchApply(b *testing.B, n int, draw func() uint64, undigested bool) {
 	g := newGroup(b)
 	defer g.close()
+	g.m.undigested = undigested
 	next := func() *Run {
 		encoded := make([][]byte, n)
 		for i := range encoded {

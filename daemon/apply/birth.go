@@ -7,11 +7,11 @@ import (
 )
 
 // Birth fills the state of index 1, for state.Create: the roster r, which must be valid, and the
-// default collection. Every member born by one genesis record gets the same state.
+// default collection. Every member born by one genesis record gets the same state. Its digest is made
+// when it is opened first.
 func Birth(b *state.Batch, r membership.Roster) error {
-	t := txn{batch: b}
-	t.put(entity.RosterKey(), r.Encode())
+	b.Set(entity.RosterKey(), r.Encode())
 	c := entity.DefaultCollection()
-	t.put(entity.CollectionKey(c.Name), c.Encode())
+	b.Set(entity.CollectionKey(c.Name), c.Encode())
 	return nil
 }

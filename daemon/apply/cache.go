@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/tidaldb/tidal/daemon/entity"
+	"github.com/tidaldb/tidal/daemon/state"
 )
 
 // rowKey names a row. As a map key it needs no allocation to look one up by a part of a payload.
@@ -27,8 +28,9 @@ type cachedRow struct {
 	rank   entity.Bucket
 	ranked bool
 
-	// stored says that the store has the row's pair.
+	// stored says that the store has the row's pair, sum what it adds to the digest; zero: it has none.
 	stored bool
+	sum    state.Sum
 
 	// dirty says that the row, or what goes with it, was changed since the last commit. cleared: the
 	// item was deleted, and what was not written since goes.

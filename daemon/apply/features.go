@@ -46,8 +46,9 @@ func (t *txn) feature(c ident.Capabilities) error {
 }
 
 // putFeatures is the last part of a batch that made use of something new.
-func (t *txn) putFeatures() {
-	if t.featured {
-		t.put(entity.FeaturesKey(), binary.LittleEndian.AppendUint64(nil, uint64(t.m.features)))
+func (t *txn) putFeatures() error {
+	if !t.featured {
+		return nil
 	}
+	return t.putOver(entity.FeaturesKey(), binary.LittleEndian.AppendUint64(nil, uint64(t.m.features)))
 }

@@ -30,9 +30,21 @@ type Run struct {
 	Conf []Conf
 	// Roster is the last one applied; nil if none was.
 	Roster *membership.Roster
+	// Checks are those among the entries, with the digest of the state right after each.
+	Checks []*Check
 	// RostersRefused are the indexes of the entries with nothing but a roster that was not the successor
 	// of the one in force.
 	RostersRefused []uint64
+}
+
+// Check is an entry at which members compare their states.
+type Check struct {
+	ID ident.EntryID
+	// Trusted is the member whose digest is right here, whatever the majority says; 0: the majority's is.
+	Trusted ident.MemberID
+	// Conf is the configuration in force. Nobody changes it.
+	Conf   *pb.ConfState
+	Digest state.Digest
 }
 
 // Conf is what became of one configuration change.
@@ -58,6 +70,9 @@ type Machine struct {
 	features    ident.Capabilities
 	receipts    entity.Receipts
 
+	// undigested leaves the digest out: only a benchmark sets it, to see what it costs.
+	undigested bool
+
 	// MaxKeys and MaxCollections bound what there may be. They are part of what makes every member
 	// arrive at the same state: only tests of what is refused at the bound change them.
 	MaxKeys, MaxCollections int
@@ -79,6 +94,12 @@ func New(store *state.Store) (*Machine, error) {
 	}
 	view := store.NewView()
 	defer view.Close()
+	if m.pos.Digest.Version != entity.DigestVersion { // of a new member, or of an older binary
+		var err error
+		if m.pos.Digest, err = Digest(view, nil); err != nil {
+			return nil, fmt.Errorf("digest the state at %s: %w", m.pos.Applied, err)
+		}
+	}
 	if err := m.loadCollections(view); err != nil {
 		return nil, fmt.Errorf("load collections: %w", err)
 	}
@@ -134,11 +155,12 @@ func (m *Machine) loadReceipts(view *state.View) error {
 }
 
 // Apply applies the entries of runs, which continue the position, in one batch, and fills in what
-// became of them. When it returns nil the store shows all of it (durable once the store is flushed).
+// became of them; a check ends a batch, so that it finds the digest of its own index. When Apply returns
+// nil the store shows all of it (durable once the store is flushed).
 //
 // An entry that this binary does not understand ends it with a *command.UnknownKindError: what comes
 // before that entry is committed, the entry and what follows has no effect. Any other error commits
-// nothing. Either way the Machine is done: every later call returns the error.
+// nothing more. Either way the Machine is done: every later call returns the error.
 func (m *Machine) Apply(runs []*Run) error {
 	if m.failed != nil {
 		return m.failed
@@ -148,21 +170,39 @@ func (m *Machine) Apply(runs []*Run) error {
 }
 
 func (m *Machine) apply(runs []*Run) error {
+	for _, run := range runs {
+		run.Outcomes = make([][]command.Outcome, 0, len(run.Entries))
+	}
+	for {
+		more, err := m.batch(runs)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// batch applies the entries of runs that have no outcome yet in one batch, up to the first check, whose
+// digest is that of the whole batch. It reports whether there is more to apply.
+func (m *Machine) batch(runs []*Run) (more bool, err error) {
 	batch := m.store.NewBatch()
 	defer batch.Close()
 	t := txn{m: m, batch: batch, pos: m.pos}
+	t.digest.begin(m.pos.Digest)
 	stop := t.runs(runs)
 	if _, unknown := errors.AsType[*command.UnknownKindError](stop); stop != nil && !unknown {
-		return stop
+		return false, stop
 	}
 	if t.pos.Applied != m.pos.Applied {
 		if err := t.commit(); err != nil {
-			return fmt.Errorf("commit entries %d to %d: %w", m.pos.Applied.Index+1, t.pos.Applied.Index, err)
+			return false, fmt.Errorf("commit entries %d to %d: %w", m.pos.Applied.Index+1, t.pos.Applied.Index, err)
 		}
 	}
 	m.pos = t.pos
 	m.rows.evict()
-	return stop
+	if t.check != nil {
+		t.check.Digest = m.pos.Digest
+	}
+	return t.check != nil && stop == nil, stop
 }
 
 // txn is one call of Apply: what the batch will hold, and the position that goes with it.
@@ -176,11 +216,16 @@ type txn struct {
 	featured bool
 	// roster is the record of the roster that the batch makes the one in force; nil: it stays.
 	roster []byte
+	// check is the check that ends the batch; nil: none was met.
+	check *Check
 	// schemas are the collections that were changed, in the order of their first change.
 	schemas []*entity.Collection
 
-	hardNegs overlay[string, entity.HardNeg] // by key in the store
-	receipts overlay[[16]byte, *receipt]     // by hash of the idempotency key
+	// digest is that of the state with what was put into batch so far.
+	digest digested
+
+	hardNegs overlay[string, hardNeg]    // by key in the store
+	receipts overlay[[16]byte, *receipt] // by hash of the idempotency key
 
 	// counted says that Machine.receipts changed. Receipts of periods before dropBefore go.
 	counted    bool
@@ -191,10 +236,12 @@ type txn struct {
 
 func (t *txn) runs(runs []*Run) error {
 	for _, run := range runs {
-		run.Outcomes = make([][]command.Outcome, 0, len(run.Entries))
-		for _, e := range run.Entries {
+		for _, e := range run.Entries[len(run.Outcomes):] {
 			if err := t.entry(run, e); err != nil {
 				return fmt.Errorf("apply entry %d/%d: %w", e.GetTerm(), e.GetIndex(), err)
+			}
+			if t.check != nil {
+				return nil
 			}
 		}
 	}
@@ -243,6 +290,9 @@ func (t *txn) normal(run *Run, e *pb.Entry) ([]command.Outcome, error) {
 		t.setRoster(run, roster, entry.Roster)
 	case command.KindFeature:
 		return nil, t.feature(entry.Features)
+	case command.KindCheck:
+		t.check = &Check{ID: ident.EntryID{Term: e.GetTerm(), Index: e.GetIndex()}, Trusted: entry.Trusted, Conf: t.pos.Conf}
+		run.Checks = append(run.Checks, t.check)
 	}
 	return nil, nil
 }
@@ -299,10 +349,3 @@ func (t *txn) setRoster(run *Run, r membership.Roster, record []byte) {
 	t.m.roster = r.Version
 	run.Roster = &r
 }
-
-// put sets a pair of a primary table: any but that of ranks. All writes to these go through here or
-// delete, a key at most once in a batch; only receipts of past periods go otherwise, whole.
-func (t *txn) put(key, value []byte) { t.batch.Set(key, value) }
-
-// delete removes a pair of a primary table, if it is there.
-func (t *txn) delete(key []byte) { t.batch.Delete(key) }

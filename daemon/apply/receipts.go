@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/command"
 	"github.com/tidaldb/tidal/daemon/entity"
+	"github.com/tidaldb/tidal/daemon/state"
 )
 
 // receipt is a receipt that is not in the store yet.
@@ -20,6 +21,7 @@ func (t *txn) turn(period uint32) {
 		return
 	}
 	t.counted = true
+	t.digest.turn(t.m.receipts.Period, period)
 	t.m.receipts.Advance(period)
 	t.dropBefore = period - 1 // not below 0: period is above another
 }
@@ -80,9 +82,9 @@ func (t *txn) remember(key command.Key, r entity.Receipt) {
 }
 
 // commitReceipts writes the receipts that are new and drops those of past periods, whole.
-func (t *txn) commitReceipts() {
+func (t *txn) commitReceipts() error {
 	if !t.counted {
-		return
+		return nil
 	}
 	if t.dropBefore > 0 {
 		t.batch.DeleteRange(entity.ReceiptBounds(0, t.dropBefore))
@@ -93,7 +95,7 @@ func (t *txn) commitReceipts() {
 		}
 		t.key = entity.AppendReceiptKey(t.key[:0], p.value.period, p.key)
 		t.value = p.value.Append(t.value[:0])
-		t.put(t.key, t.value)
+		t.put(t.key, t.value, state.Sum{}) // its key was looked for and not found
 	}
-	t.put(entity.ReceiptsKey(), t.m.receipts.Encode())
+	return t.putOver(entity.ReceiptsKey(), t.m.receipts.Encode())
 }

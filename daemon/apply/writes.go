@@ -8,6 +8,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/command"
 	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/state"
 )
 
 // writer applies the writes of one entry.
@@ -291,7 +292,8 @@ func (w *writer) hardNeg(h command.HardNeg) (done, error) {
 	if !ok {
 		record, found, err := w.m.store.Get(w.key)
 		if err == nil && found {
-			before, err = entity.DecodeHardNeg(record)
+			before.HardNeg, err = entity.DecodeHardNeg(record)
+			before.was = w.pair(w.key, record)
 		}
 		if err != nil {
 			return done{}, fmt.Errorf("read what user %q does with item %q: %w", h.User, h.Item, err)
@@ -301,8 +303,14 @@ func (w *writer) hardNeg(h command.HardNeg) (done, error) {
 	if ok {
 		op = before.Merge(op)
 	}
-	w.hardNegs.set(string(w.key), op)
+	w.hardNegs.set(string(w.key), hardNeg{op, before.was})
 	return done{}, nil
+}
+
+// hardNeg is a hard negative that is not in the store yet.
+type hardNeg struct {
+	entity.HardNeg
+	was state.Sum // of the pair in the store; zero: there is none
 }
 
 // declare makes a collection, or changes its schema where nothing rests on what changes.
@@ -364,7 +372,9 @@ func (t *txn) row(c entity.CollectionID, id string) (*cachedRow, error) {
 				return nil, fmt.Errorf("read row of item %q: %w", id, err)
 			}
 		}
-		r.stored = found
+		if r.stored = found; found {
+			r.sum = t.pair(t.key, record)
+		}
 		r.rank, r.ranked = r.row.Mass().Bucket(), r.row.Exists
 		t.m.rows.add(r)
 	}
@@ -378,57 +388,82 @@ func (t *txn) row(c entity.CollectionID, id string) (*cachedRow, error) {
 // commit writes what changed, and the position.
 func (t *txn) commit() error {
 	if t.roster != nil {
-		t.put(entity.RosterKey(), t.roster)
+		if err := t.putOver(entity.RosterKey(), t.roster); err != nil {
+			return err
+		}
 	}
-	t.putFeatures()
+	if err := t.putFeatures(); err != nil {
+		return err
+	}
 	for _, c := range t.schemas {
-		t.put(entity.CollectionKey(c.Name), c.Encode())
+		if err := t.putOver(entity.CollectionKey(c.Name), c.Encode()); err != nil {
+			return err
+		}
 	}
 	for _, r := range t.dirty {
-		t.commitRow(r)
+		if err := t.commitRow(r); err != nil {
+			return fmt.Errorf("item %q: %w", r.key.id, err)
+		}
 	}
 	for _, p := range t.hardNegs.pairs {
 		t.value = p.value.Append(t.value[:0])
-		t.put([]byte(p.key), t.value)
+		t.put([]byte(p.key), t.value, p.value.was)
 	}
-	t.commitReceipts()
+	if err := t.commitReceipts(); err != nil {
+		return err
+	}
+	t.pos.Digest = t.digest.end()
 	return t.batch.Commit(t.pos)
 }
 
 // commitRow writes a row, the rank that follows from it, and the item and the embedding that go with
 // it.
-func (t *txn) commitRow(r *cachedRow) {
+func (t *txn) commitRow(r *cachedRow) error {
 	t.key = entity.AppendRowKey(t.key[:0], r.key.collection, r.key.id)
 	if said := r.row.Exists || len(r.row.Totals) > 0; said {
 		t.value = r.row.Append(t.value[:0])
-		t.put(t.key, t.value)
+		r.sum = t.put(t.key, t.value, r.sum)
 		r.stored = true
 	} else if r.stored {
-		t.delete(t.key)
-		r.stored = false
+		t.delete(t.key, r.sum)
+		r.stored, r.sum = false, state.Sum{}
 	}
+	existed := r.ranked
 	t.rerank(r)
 	if r.item != nil || r.cleared {
 		t.key = entity.AppendItemKey(t.key[:0], r.key.collection, r.key.id)
+		var was state.Sum
+		var err error
+		if existed {
+			was, err = t.stored(t.key)
+		}
+		if err != nil {
+			return err
+		}
 		if r.item != nil {
 			t.value = r.item.Append(t.value[:0])
-			t.put(t.key, t.value)
+			t.put(t.key, t.value, was)
 		} else {
-			t.delete(t.key)
+			t.delete(t.key, was)
 		}
 	}
 	if r.embedding != nil || r.cleared {
 		t.key = entity.AppendEmbeddingKey(t.key[:0], r.key.collection, r.key.id)
+		was, err := t.stored(t.key)
+		if err != nil {
+			return err
+		}
 		if r.embedding != nil {
 			t.value = r.embedding.Append(t.value[:0])
-			t.put(t.key, t.value)
+			t.put(t.key, t.value, was)
 		} else {
-			t.delete(t.key)
+			t.delete(t.key, was)
 		}
 	}
 	// The item's attributes and the vector are parts of the entry.
 	r.item, r.embedding, r.cleared, r.dirty = nil, nil, false, false
 	t.m.rows.resize(r)
+	return nil
 }
 
 // rerank moves the rank key of r to the bucket of its mass, if it is not there. Rank keys are derived

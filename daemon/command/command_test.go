@@ -364,6 +364,10 @@ func fixtures() map[string][]fixture {
 			{"keyed write", writes(command.EncodeWrite(command.Write{Key: &key, Records: []command.Record{signal, item}}))},
 			{"keyed record", writes(command.EncodeWrite(command.Write{Records: []command.Record{item, command.Keyed{Key: key, Record: signal}}}))},
 		},
+		"payloads-v3.txt": {
+			{"check", command.EncodeCheck(0)},
+			{"check trusted", command.EncodeCheck(3)},
+		},
 	}
 }
 

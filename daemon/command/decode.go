@@ -19,6 +19,8 @@ type Entry struct {
 	Roster []byte      // of KindRoster: for membership.DecodeRoster
 	// Features, of KindFeature, are what the log makes use of from here on.
 	Features ident.Capabilities
+	// Trusted, of KindCheck, is the member whose digest is right, whatever the majority says; 0: none is.
+	Trusted ident.MemberID
 }
 
 // Writes walks the writes of an entry. It is a value: a copy walks on its own.
@@ -56,7 +58,9 @@ func Decode(payload []byte) (Entry, error) {
 		e.Roster, d.b = d.b, nil
 	case e.Kind == KindFeature && version == featureVersion:
 		e.Features = ident.Capabilities(d.u64())
-	case e.Kind == KindWrites, e.Kind == KindRoster, e.Kind == KindFeature:
+	case e.Kind == KindCheck && version == checkVersion:
+		e.Trusted = ident.MemberID(d.u64())
+	case e.Kind == KindWrites, e.Kind == KindRoster, e.Kind == KindFeature, e.Kind == KindCheck:
 		d.err = &UnknownKindError{What: e.Kind.String() + " version", Number: uint64(version)}
 	case e.Kind == KindEmpty, e.Kind == KindGenesis:
 		d.fail("it never travels")

@@ -16,6 +16,7 @@ const (
 	KindRoster  Kind = 2 // a roster in which no role changes
 	KindGenesis Kind = 3 // index 1, which no log contains
 	KindFeature Kind = 4 // from here on the log may hold what these capabilities stand for
+	KindCheck   Kind = 5 // members compare the digests of their states here
 )
 
 // RecordKind is what a record of a write is: its first byte, below 128.
@@ -56,6 +57,7 @@ func Kinds() []KindSpec {
 		{ScopeEntry, uint8(KindRoster), "roster", ident.CapBase},
 		{ScopeEntry, uint8(KindGenesis), "genesis", ident.CapBase},
 		{ScopeEntry, uint8(KindFeature), "feature", ident.CapBase},
+		{ScopeEntry, uint8(KindCheck), "check", ident.CapBase},
 		{ScopeRecord, uint8(RecordSignal), "signal", ident.CapBase},
 		{ScopeRecord, uint8(RecordItem), "item", ident.CapBase},
 		{ScopeRecord, uint8(RecordEmbedding), "embedding", ident.CapBase},

@@ -114,6 +114,7 @@ const (
 	writesVersion  = 1
 	rosterVersion  = 1
 	featureVersion = 1
+	checkVersion   = 1
 
 	writesHeader = 2 + 8
 
@@ -238,4 +239,18 @@ func EncodeRoster(r membership.Roster) []byte {
 //	feature | 4 u8 | 1 u8 | capabilities u64, little-endian |
 func EncodeFeature(c ident.Capabilities) []byte {
 	return binary.LittleEndian.AppendUint64([]byte{byte(KindFeature), featureVersion}, uint64(c))
+}
+
+// EncodeCheck returns the payload of an entry at which members compare their states:
+//
+//	0      1         2         10
+//	+------+---------+---------+
+//	| kind | version | trusted |
+//	| u8   | u8      | u64     |
+//	+------+---------+---------+
+//
+// Little-endian. trusted is the member whose digest is right, by the word of an operator; 0: that of the
+// majority is.
+func EncodeCheck(trusted ident.MemberID) []byte {
+	return binary.LittleEndian.AppendUint64([]byte{byte(KindCheck), checkVersion}, uint64(trusted))
 }

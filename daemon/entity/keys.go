@@ -13,8 +13,12 @@ const (
 	tableHardNeg    = 0x07
 	tableReceipt    = 0x08
 	tableReceipts   = 0x09
+	tableDelivered  = 0x0a
 	tableFeatures   = 0x0b
 )
+
+// AllBounds returns the half-open range of all keys of these tables, and of those to come.
+func AllBounds() (lower, upper []byte) { return []byte{tableRoster}, nil }
 
 // rankHeader is the length of a rank key before its id.
 const rankHeader = 1 + 4 + 8

@@ -21,6 +21,9 @@ type Position struct {
 	// Conf is raft's configuration after Applied, whole: voters, learners, and both sides of a joint
 	// configuration. Not nil; read-only.
 	Conf *pb.ConfState
+	// Digest sums up the primary tables after Applied. Version 0 in a store that was never written to
+	// since it was born, or by a binary that knew of none: whoever applies entries makes it at opening.
+	Digest Digest
 }
 
 // table is the first byte of every key of this package.
@@ -29,9 +32,13 @@ const table = 0x00
 // positionKey holds the position, in every batch.
 var positionKey = []byte{table, 'p'}
 
+// A position without a digest is of version 1, one with a digest of version 2.
 const (
-	positionVersion = 1
-	positionHeader  = 1 + 8 + 8 + 8 + 1
+	positionVersion  = 1
+	digestedPosition = 2
+
+	positionHeader = 1 + 8 + 8 + 8 + 1
+	digestHeader   = 2 + 1
 )
 
 // The three values of auto leave, which raft tells apart.
@@ -50,9 +57,21 @@ const (
 //	|         |        |        |        |            | then count ids u64                 |
 //	+---------+--------+--------+--------+------------+------------------------------------+
 //
+// and, in version 2,
+//
+//	0                2       3
+//	+----------------+-------+---------------------------+
+//	| digest version | count | count sums of 32 bytes    |
+//	| u16, not 0     | u8    |                           |
+//	+----------------+-------+---------------------------+
+//
 // Little-endian.
 func EncodePosition(p Position) []byte {
-	b := append(make([]byte, 0, 64), positionVersion)
+	digested := p.Digest.Version != 0
+	b := append(make([]byte, 0, 96+SumBytes*len(p.Digest.Sums)), positionVersion)
+	if digested {
+		b[0] = digestedPosition
+	}
 	b = binary.LittleEndian.AppendUint64(b, p.Applied.Term)
 	b = binary.LittleEndian.AppendUint64(b, p.Applied.Index)
 	b = binary.LittleEndian.AppendUint64(b, uint64(p.Stamp))
@@ -70,6 +89,13 @@ func EncodePosition(p Position) []byte {
 			b = binary.LittleEndian.AppendUint64(b, id)
 		}
 	}
+	if digested {
+		b = binary.LittleEndian.AppendUint16(b, p.Digest.Version)
+		b = append(b, byte(len(p.Digest.Sums)))
+		for _, sum := range p.Digest.Sums {
+			b = sum.Append(b)
+		}
+	}
 	return b
 }
 
@@ -83,8 +109,9 @@ func DecodePosition(b []byte) (Position, error) {
 	if len(b) < positionHeader {
 		return corrupt("%d bytes, the header alone has %d", len(b), positionHeader)
 	}
-	if b[0] != positionVersion {
-		return Position{}, &durable.VersionError{File: name, Have: uint16(b[0]), Max: positionVersion}
+	version := b[0]
+	if version < positionVersion || version > digestedPosition {
+		return Position{}, &durable.VersionError{File: name, Have: uint16(version), Max: digestedPosition}
 	}
 	p := Position{Conf: &pb.ConfState{}}
 	p.Applied.Term = binary.LittleEndian.Uint64(b[1:])
@@ -109,6 +136,21 @@ func DecodePosition(b []byte) (Position, error) {
 		for range n {
 			*ids = append(*ids, binary.LittleEndian.Uint64(b))
 			b = b[8:]
+		}
+	}
+	if version == digestedPosition {
+		if len(b) < digestHeader {
+			return corrupt("its digest is cut off")
+		}
+		p.Digest.Version = binary.LittleEndian.Uint16(b)
+		n := int(b[2])
+		if b = b[digestHeader:]; p.Digest.Version == 0 || len(b) < n*SumBytes {
+			return corrupt("a digest of version %d with %d sums in %d bytes", p.Digest.Version, n, len(b))
+		}
+		p.Digest.Sums = make([]Sum, n)
+		for i := range p.Digest.Sums {
+			p.Digest.Sums[i] = DecodeSum(b)
+			b = b[SumBytes:]
 		}
 	}
 	if len(b) > 0 {

@@ -1,0 +1,176 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tidaldb/tidal/daemon/entity"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/state"
+)
+
+// MismatchError says that a store does not hold what its digest, or a row in it, says.
+type MismatchError struct {
+	At   ident.EntryID
+	What string // the table, in words
+	// Want was kept from write to write, Have is of what the store holds. Both zero where one pair
+	// tells.
+	Want, Have state.Sum
+	Detail     string
+}
+
+func (e *MismatchError) Error() string {
+	if e.Detail != "" {
+		return fmt.Sprintf("state at %s: %s: %s", e.At, e.What, e.Detail)
+	}
+	return fmt.Sprintf("state at %s: the pairs of %s add up to %s, want %s", e.At, e.What, e.Have, e.Want)
+}
+
+// Digest makes the digest of what view shows from its pairs alone. pace is told of the bytes as they
+// are read and may wait, or end it with an error; nil: nobody is told.
+func Digest(view *state.View, pace func(bytes int) error) (state.Digest, error) {
+	s, err := scan(view, pace)
+	return s.digest, err
+}
+
+// Scrub reads everything that view shows and compares it with the digest that was kept while it was
+// written, and the ranks with the rows that they follow from. It returns a *MismatchError where they
+// differ, another error where something could not be read.
+func Scrub(view *state.View, pace func(bytes int) error) error {
+	s, err := scan(view, pace)
+	if err != nil {
+		return err
+	}
+	at, kept := view.Position().Applied, view.Position().Digest
+	if kept.Version == s.digest.Version {
+		for i, want := range kept.Sums {
+			if have := s.digest.Sums[i]; have != want {
+				return &MismatchError{At: at, What: entity.SumName(i), Want: want, Have: have}
+			}
+		}
+	}
+	if s.ranks != s.ranked {
+		return &MismatchError{At: at, What: "ranks", Want: s.ranked, Have: s.ranks}
+	}
+	return nil
+}
+
+// scanned is what a whole state adds up to.
+type scanned struct {
+	digest state.Digest
+	ranks  state.Sum // of the rank keys that are there
+	ranked state.Sum // of those that follow from the rows
+}
+
+func scan(view *state.View, pace func(bytes int) error) (s scanned, err error) {
+	s.digest = state.Digest{Version: entity.DigestVersion, Sums: make([]state.Sum, entity.Sums)}
+	var summer state.Summer
+	var row entity.Row
+	var rank []byte
+	it := view.Iter(entity.AllBounds())
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		key, value := it.Key(), it.Value()
+		if err := it.Error(); err != nil {
+			return s, fmt.Errorf("read the value of key %x: %w", key, err)
+		}
+		if pace != nil {
+			if err := pace(len(key) + len(value)); err != nil {
+				return s, err
+			}
+		}
+		sum := summer.Pair(key, value)
+		if i, primary := entity.SumOf(key); primary {
+			s.digest.Sums[i] = s.digest.Sums[i].Plus(sum)
+		} else if entity.IsRank(key) {
+			s.ranks = s.ranks.Plus(sum)
+		}
+		c, id, isRow := entity.IsRow(key)
+		if !isRow {
+			continue
+		}
+		if err := row.Decode(value); err != nil {
+			return s, &MismatchError{At: view.Position().Applied, What: "rows", Detail: fmt.Sprintf("item %q: %v", id, err)}
+		}
+		if row.Exists {
+			rank = entity.AppendRankKey(rank[:0], c, row.Mass().Bucket(), id)
+			s.ranked = s.ranked.Plus(summer.Pair(rank, nil))
+		}
+	}
+	return s, nil
+}
+
+// digested is the digest of a batch in the making.
+type digested struct {
+	sums   []state.Sum
+	summer state.Summer
+}
+
+// begin continues d.
+func (g *digested) begin(d state.Digest) { g.sums = slices.Clone(d.Sums) }
+
+// replace has the pair under key, whose sum is `is`, in the place of one whose sum is was; the zero Sum is
+// that of none.
+func (g *digested) replace(key []byte, was, is state.Sum) {
+	i, _ := entity.SumOf(key)
+	g.sums[i] = g.sums[i].Minus(was).Plus(is)
+}
+
+// turn forgets the receipts that go when period follows upon was, and which are deleted whole.
+func (g *digested) turn(was, period uint32) {
+	g.sums[entity.SumOfReceipts(period)] = state.Sum{}
+	if period-was > 1 {
+		g.sums[entity.SumOfReceipts(period-1)] = state.Sum{}
+	}
+}
+
+// end returns the digest of the batch.
+func (g *digested) end() state.Digest {
+	return state.Digest{Version: entity.DigestVersion, Sums: g.sums}
+}
+
+// pair returns the sum of a pair.
+func (t *txn) pair(key, value []byte) state.Sum {
+	if t.m.undigested {
+		return state.Sum{}
+	}
+	return t.digest.summer.Pair(key, value)
+}
+
+// stored returns the sum of the pair under key in the store; zero where there is none.
+func (t *txn) stored(key []byte) (state.Sum, error) {
+	if t.m.undigested {
+		return state.Sum{}, nil
+	}
+	value, ok, err := t.m.store.Get(key)
+	if err != nil || !ok {
+		return state.Sum{}, err
+	}
+	return t.pair(key, value), nil
+}
+
+// put sets a pair of a primary table, any but that of ranks, and returns its sum; was is that of the
+// pair that it replaces. All writes to these go through here or delete, a key at most once in a batch;
+// only receipts of past periods go otherwise, whole.
+func (t *txn) put(key, value []byte, was state.Sum) state.Sum {
+	t.batch.Set(key, value)
+	is := t.pair(key, value)
+	t.digest.replace(key, was, is)
+	return is
+}
+
+// putOver is put of a pair of which it is not known what it replaces.
+func (t *txn) putOver(key, value []byte) error {
+	was, err := t.stored(key)
+	if err == nil {
+		t.put(key, value, was)
+	}
+	return err
+}
+
+// delete removes a pair of a primary table, if it is there; was is its sum.
+func (t *txn) delete(key []byte, was state.Sum) {
+	t.batch.Delete(key)
+	t.digest.replace(key, was, state.Sum{})
+}
