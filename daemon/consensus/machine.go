@@ -114,6 +114,11 @@ type Machine struct {
 	// readPatience is how many ticks a read waits for its answer before it is asked again.
 	readPatience int
 
+	// lastResort: see Input.LastResort. quiet counts the ticks since a leader was heard, then.
+	lastResort    bool
+	quiet         int
+	electionTicks int
+
 	// lost is the leadership that Input.LostLead already gave up. Once each: a leader that is heard
 	// of again lives.
 	lost Role
@@ -176,6 +181,7 @@ func New(o Options) (m *Machine, err error) {
 		durableCommit: t.hs.GetCommit(), // what was opened is on the disk, and so is what state has applied
 		heard:         map[uint64]uint64{},
 		patience:      uint64(o.ElectionTicks),
+		electionTicks: o.ElectionTicks,
 	}, nil
 }
 
@@ -265,8 +271,7 @@ func (m *Machine) step(in Input) error {
 	switch {
 	case in.Tick:
 		m.ticks++
-		m.rn.Tick()
-		m.reads.tick(m.readPatience)
+		m.tick()
 	case in.Receive != nil:
 		err = m.receive(in.Receive)
 	case in.Propose != nil:
@@ -285,8 +290,10 @@ func (m *Machine) step(in Input) error {
 		}
 	case in.LostLead != 0:
 		m.lostLead(in.LostLead)
+	case in.LastResort:
+		m.lastResort = true
 	case in.Campaign:
-		if m.role.Leader == 0 {
+		if m.role.Leader == 0 && !m.lastResort {
 			_ = m.rn.Campaign() // with pre-vote; a learner's is refused by raft
 		}
 	case in.SnapDone != nil:
@@ -313,6 +320,29 @@ func (m *Machine) step(in Input) error {
 	}
 }
 
+// lastResortTimeouts is how many election timeouts a replica of last resort waits for another leader.
+// Whoever can lead has stood more than once by then.
+const lastResortTimeouts = 3
+
+// tick passes a tick on to raft. A replica of last resort is no candidate of raft's: its own clock runs in
+// the place of raft's, and forgets a leader that is not heard, so that it votes for whoever stands.
+func (m *Machine) tick() {
+	defer m.reads.tick(m.readPatience)
+	if !m.lastResort || m.role.State == raft.StateLeader {
+		m.rn.Tick()
+		return
+	}
+	m.quiet++
+	switch past := m.quiet - lastResortTimeouts*m.electionTicks; {
+	case m.quiet == m.electionTicks:
+		if m.role.State == raft.StateFollower && m.role.Leader != 0 {
+			_ = m.rn.ForgetLeader()
+		}
+	case past >= 0 && m.role.Leader == 0 && past%m.electionTicks == int(m.id)%m.electionTicks: // not all at once
+		_ = m.rn.Campaign()
+	}
+}
+
 // receive steps a peer's message, unless it must not reach raft.
 func (m *Machine) receive(msg *pb.Message) error {
 	refuse := func(detail string) {
@@ -323,7 +353,15 @@ func (m *Machine) receive(msg *pb.Message) error {
 		return nil
 	}
 	current := msg.GetTerm() >= m.role.Term // raft lets older terms do nothing
+	if t := msg.GetType(); current && (t == pb.MsgApp || t == pb.MsgHeartbeat || t == pb.MsgSnap) {
+		m.quiet = 0
+	}
 	switch msg.GetType() {
+	case pb.MsgTimeoutNow:
+		if m.lastResort {
+			refuse("this replica leads only if nobody else does")
+			return nil
+		}
 	case pb.MsgSnap:
 		// Installing happens before a replica is opened. What is committed here already is only a
 		// question of where this replica stands, and raft answers it.

@@ -100,7 +100,7 @@ type script struct {
 //	propose id=1 token=5 [data=x] [ack=leader]
 //	conf id=1 token=5 (voter|learner|remove)=4
 //	read id=1 token=5 · transfer id=1 to=2 · lost-lead id=1 leader=2
-//	campaign id=1
+//	campaign id=1 · last-resort id=1
 //	append id=1 [n=1] [twice]                            the append worker: all frames, or n; twice: hands each back twice
 //	apply id=1 [refuse] [lie]                            the apply worker; lie: reports another configuration
 //	deliver from=1 to=2 · drop from=1 to=2 · late from=1 to=2    late: keeps them for the end
@@ -178,6 +178,8 @@ func (s *script) run(d *datadriven.TestData) string {
 		var leader uint64
 		d.ScanArgs(s.t, "leader", &leader)
 		s.step(n, consensus.Input{LostLead: ident.MemberID(leader)})
+	case "last-resort":
+		s.step(n, consensus.Input{LastResort: true})
 	case "campaign":
 		s.step(n, consensus.Input{Campaign: true})
 	case "append":

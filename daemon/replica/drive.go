@@ -68,7 +68,7 @@ func (d *Driver) Append() error {
 // TakeApplies has the apply worker take everything that is queued, and returns it: read-only. nil:
 // there is nothing, or the last was not carried out yet.
 func (d *Driver) TakeApplies() []*consensus.Apply {
-	if len(d.applies) > 0 || d.r.stopped() {
+	if len(d.applies) > 0 || d.r.stopped() || d.r.stateless.Load() != nil {
 		return nil
 	}
 	d.applies = d.r.applies.take(nil)

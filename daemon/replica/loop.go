@@ -143,6 +143,11 @@ func (r *Replica) handle(e any) {
 		r.leaderLost(e)
 	case *transfer:
 		r.beginTransfer(e)
+	case stateFailed:
+		r.endState()
+	case checkNow:
+		r.loop.token++ // nobody waits for the answer
+		r.step(consensus.Input{Propose: &consensus.Proposal{Token: r.loop.token, Data: command.EncodeCheck(e.trusted)}})
 	case ask:
 		e <- r.loop.machine.Status()
 	case endTransfer:
@@ -460,6 +465,9 @@ func (r *Replica) Status() Status {
 	if f := r.failed.Load(); f != nil {
 		s.Failed = f
 	}
+	if f := r.stateless.Load(); f != nil {
+		s.Stateless = f
+	}
 	s.Applied = max(s.Applied, r.applied.get())
 	s.QueueBytes = r.queue.bytes()
 	return s
@@ -485,4 +493,5 @@ type Status struct {
 
 	QueueBytes int64 // client writes admitted and not proposed
 	Failed     error // a *FailedError; nil: sound
+	Stateless  error // a *FailedError: the log goes on without the state; nil: with it
 }

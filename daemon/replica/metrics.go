@@ -61,7 +61,7 @@ func newMetrics(reg prometheus.Registerer, group ident.GroupID, r *Replica) *met
 		gauge("tidal_replica_applied_index", "Highest index in state.",
 			func(s Status) float64 { return float64(s.Applied) }),
 		gauge("tidal_replica_failed", "1 after the replica failed closed.",
-			func(s Status) float64 { return truth(s.Failed != nil) }),
+			func(s Status) float64 { return truth(s.Failed != nil || s.Stateless != nil) }),
 	}
 	m.unregister = func() {}
 	if reg != nil {

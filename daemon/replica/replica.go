@@ -83,9 +83,10 @@ type Observer struct {
 	OnRoster  func(index uint64, r membership.Roster)
 	OnApplied func([]command.Applied) // in log order, when a View shows it
 	OnConf    func()                  // the configuration in force is in state here, and its commit on the disk
+	OnChecks  func([]*apply.Check)    // likewise
 	OnReseed  func(consensus.Reseed)  // the leader has compacted what this replica needs
 	OnStage   func([]ident.MemberID)  // peers that need an artifact; each ends with SnapDone
-	OnFail    func(error)             // a *FailedError, once
+	OnFail    func(error)             // a *FailedError; once of StageState, and once of another stage
 }
 
 // Limits bounds what a replica holds. 0 means the default.
@@ -182,7 +183,9 @@ type Replica struct {
 	role   atomic.Pointer[consensus.Role] // as last published; never nil
 	status atomic.Pointer[Status]         // as last published; never nil
 	failed atomic.Pointer[FailedError]    // nil: sound
-	room   atomic.Pointer[Room]           // nil: never told, there is room
+	// stateless is why nothing has to do with state any more, while the log goes on; nil: it has.
+	stateless atomic.Pointer[FailedError]
+	room      atomic.Pointer[Room] // nil: never told, there is room
 
 	// synced counts the frames that a sync covers: written by the append worker, checked by the loop.
 	synced atomic.Uint64
@@ -289,21 +292,60 @@ func (r *Replica) Close() error {
 	return nil
 }
 
-// Fail fails the replica closed because of err, an error of its state that was seen outside of it:
-// a write of the store's background work. Only the first failure counts.
+// Fail gives up the state because of err, an error of it that was seen outside of the replica: in a write
+// of the store's background work, or by a scrub. Only the first failure counts.
 func (r *Replica) Fail(err error) { r.fail(StageState, err) }
 
-// fail stops the replica; only the first call counts.
+// LastResort has this replica lead only if nobody else does, see package consensus.
+func (r *Replica) LastResort() { r.inbox.put(consensus.Input{LastResort: true}) }
+
+// fail stops the replica, or what it does with state; only the first call counts, of each.
+//
+// Without state the log goes on: a replica that acknowledges what it has made durable, and votes, keeps
+// its cluster writable while its state is brought from another member. It applies and flushes nothing,
+// and takes no client's write or read.
 func (r *Replica) fail(stage Stage, err error) {
 	f := &FailedError{Stage: stage, Err: err}
-	if !r.failed.CompareAndSwap(nil, f) {
-		return
+	if stage == StageState {
+		if r.failed.Load() != nil || !r.stateless.CompareAndSwap(nil, f) {
+			return
+		}
+		r.inbox.put(stateFailed{})
+	} else {
+		if !r.failed.CompareAndSwap(nil, f) {
+			return
+		}
+		r.halt()
 	}
-	r.halt()
 	r.logger.Error("replica failed closed",
 		slog.Any("group", r.opts.Group), slog.String("stage", string(stage)), slog.Any("err", err))
 	if r.opts.Observe.OnFail != nil {
 		r.opts.Observe.OnFail(f)
+	}
+}
+
+// stateFailed tells the loop that stateless is set.
+type stateFailed struct{}
+
+// endState answers everybody who waits for something that needs state.
+func (r *Replica) endState() {
+	cause := r.stateless.Load()
+	r.queue.close(cause)
+	r.settlePending(cause)
+	r.reads.close(cause)
+	r.applied.close(cause)
+	r.step(consensus.Input{LastResort: true})
+}
+
+// settlePending answers whoever waits for an entry that was proposed here.
+func (r *Replica) settlePending(cause error) {
+	for token, b := range r.loop.pending {
+		delete(r.loop.pending, token)
+		if mutantCloseRefuses {
+			b.settle(ErrClosed)
+			continue
+		}
+		b.settle(&UnknownOutcomeError{Cause: cause})
 	}
 }
 
@@ -342,14 +384,7 @@ func (r *Replica) end() {
 				close(e)
 			}
 		}
-		for token, b := range r.loop.pending {
-			delete(r.loop.pending, token)
-			if mutantCloseRefuses {
-				b.settle(ErrClosed)
-				continue
-			}
-			b.settle(&UnknownOutcomeError{Cause: cause})
-		}
+		r.settlePending(cause)
 		if r.loop.transfer != nil {
 			r.endTransfer(r.loop.transfer, cause)
 		}
@@ -364,6 +399,13 @@ func (r *Replica) Transfer(to ident.MemberID) { r.inbox.put(consensus.Input{Tran
 
 // Campaign asks for leadership without waiting for a timeout, where no leader is known.
 func (r *Replica) Campaign() { r.inbox.put(consensus.Input{Campaign: true}) }
+
+// Check has the members compare the digests of their states: it appends a check, if this replica leads.
+// Nobody waits for it. trusted is as of command.EncodeCheck.
+func (r *Replica) Check(trusted ident.MemberID) { r.inbox.put(checkNow{trusted}) }
+
+// checkNow is what Check puts into the inbox.
+type checkNow struct{ trusted ident.MemberID }
 
 // LeaderLost says that the process of leader is gone. Where it leads, as far as this replica knows, it is
 // forgotten, once a term: this replica votes for whoever stands in its place, and after ticks of the

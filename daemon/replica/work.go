@@ -89,7 +89,12 @@ type run struct {
 }
 
 func (r *Replica) runApply() {
-	r.work(r.applies.wake, func() (Stage, error) { return r.applyRuns(r.applies.take(nil)) })
+	r.work(r.applies.wake, func() (Stage, error) {
+		if r.stateless.Load() != nil {
+			return "", nil
+		}
+		return r.applyRuns(r.applies.take(nil))
+	})
 }
 
 // applyRuns puts everything queued into state as one batch: at most Limits.Consensus.ApplyBytes,
@@ -140,6 +145,9 @@ func (r *Replica) observe(runs []*run) {
 		}
 		if o.OnApplied != nil {
 			o.OnApplied(x.applied())
+		}
+		if len(x.state.Checks) > 0 && o.OnChecks != nil {
+			o.OnChecks(x.state.Checks)
 		}
 	}
 }
@@ -202,7 +210,7 @@ func (r *Replica) runFlush() {
 
 // flushApplied flushes if anything was applied since the last flush.
 func (r *Replica) flushApplied() error {
-	if r.opts.State.FlushedIndex() >= r.applied.get() {
+	if r.stateless.Load() != nil || r.opts.State.FlushedIndex() >= r.applied.get() {
 		return nil
 	}
 	if _, err := r.opts.State.Flush(); err != nil {

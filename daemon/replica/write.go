@@ -157,6 +157,9 @@ func (r *Replica) BeginPropose(payload []byte, conf *pb.ConfChangeV2) (*Change, 
 	if err := r.leads(); err != nil {
 		return nil, err
 	}
+	if f := r.stateless.Load(); f != nil {
+		return nil, f
+	}
 	c := &Change{write: &write{data: payload, done: make(chan struct{}, 1)}, conf: conf}
 	if !r.inbox.put(c) {
 		return nil, r.cause()
