@@ -92,6 +92,11 @@ type Replication struct {
 	SnapshotRate int64         // bytes of snapshots sent a second; 0: unlimited
 	LogSegment   int64         // bytes of one file of the log; 0: by the size of the disk
 
+	Reseed       string        // auto, or manual: what is latched waits for an operator, or for a start
+	ReseedWindow time.Duration // how long a voter may stay closed while its data is replaced
+	ScrubEvery   time.Duration // how often everything in the state is read again; 0: never
+	ScrubRate    int64         // bytes of that a second; 0: unlimited
+
 	PromoteLag    int // entries that a learner may be behind to become a voter
 	PromoteRounds int // or rounds in a row that it kept up
 }

@@ -54,6 +54,7 @@ func TestParse_Defaults(t *testing.T) {
 			Ack: "quorum", QuorumTimeout: 3 * time.Second,
 			LogKeep: 256 << 20, PinCap: 4 << 30, PinAge: 30 * time.Minute, ArtifactTTL: 10 * time.Minute,
 			PromoteLag: 1024, PromoteRounds: 3,
+			Reseed: "auto", ReseedWindow: 30 * time.Second, ScrubEvery: 24 * time.Hour, ScrubRate: 20 << 20,
 		},
 		Membership: Membership{
 			JoinWait: 4 * time.Second, LearnerTTL: 15 * time.Minute, ReplaceLost: "auto", ReplaceGrace: 10 * time.Second, RemovalGiveup: 10 * time.Minute,
@@ -78,7 +79,7 @@ members:
   - {name: a, grpc_addr: "a.example:1", http_addr: "a.example:2", grpc_bind: "10.0.0.1:3", http_bind: ":4"}
 replication:
   {ack: leader, quorum_timeout: 1s, log_keep: 1MiB, pin_cap: 3GiB, pin_age: 1m, artifact_ttl: 2m, snapshot_rate: 64 KiB, log_segment: 8MiB,
-   learner_promote_lag: 10, learner_promote_rounds: 5}
+   learner_promote_lag: 10, learner_promote_rounds: 5, reseed: manual, reseed_window: 1m, scrub_every: 1h, scrub_rate: 0}
 membership: {join_wait: 2s, learner_ttl: 1h, replace_lost: manual, replace_grace: 20s, removal_giveup: 1m}
 election: {tick: 20ms, heartbeat_ticks: 2, election_ticks: 15}
 forward: {connect: 2s, request: 3s, fan_out: 4s}
@@ -102,6 +103,7 @@ metrics: {bind: "127.0.0.1:5"}
 			Ack: "leader", QuorumTimeout: time.Second,
 			LogKeep: 1 << 20, PinCap: 3 << 30, PinAge: time.Minute, ArtifactTTL: 2 * time.Minute, SnapshotRate: 64 << 10, LogSegment: 8 << 20,
 			PromoteLag: 10, PromoteRounds: 5,
+			Reseed: "manual", ReseedWindow: time.Minute, ScrubEvery: time.Hour,
 		},
 		Membership: Membership{JoinWait: 2 * time.Second, LearnerTTL: time.Hour, ReplaceLost: "manual", ReplaceGrace: 20 * time.Second, RemovalGiveup: time.Minute},
 		Election:   Election{Tick: 20 * time.Millisecond, HeartbeatTicks: 2, ElectionTicks: 15},

@@ -29,6 +29,10 @@ type document struct {
 		LogSegment    setting[size]          `yaml:"log_segment"`
 		PromoteLag    setting[int]           `yaml:"learner_promote_lag"`
 		PromoteRounds setting[int]           `yaml:"learner_promote_rounds"`
+		Reseed        setting[string]        `yaml:"reseed"`
+		ReseedWindow  setting[time.Duration] `yaml:"reseed_window"`
+		ScrubEvery    setting[time.Duration] `yaml:"scrub_every"`
+		ScrubRate     setting[size]          `yaml:"scrub_rate"`
 	} `yaml:"replication"`
 	Membership struct {
 		JoinWait      setting[time.Duration] `yaml:"join_wait"`
@@ -211,6 +215,7 @@ func keys() []string {
 		"replication", "ack", "quorum_timeout", "log_keep", "pin_cap", "pin_age", "artifact_ttl", "snapshot_rate", "log_segment",
 		"learner_promote_lag", "learner_promote_rounds",
 		"membership", "join_wait", "learner_ttl", "replace_lost", "replace_grace", "removal_giveup",
+		"reseed", "reseed_window", "scrub_every", "scrub_rate",
 		"election", "tick", "heartbeat_ticks", "election_ticks",
 		"forward", "connect", "request", "fan_out",
 		"status", "member", "clock", "max_drift", "drills", "enabled", "max_duration",
@@ -225,6 +230,10 @@ func (d *document) replication(ps *problems) Replication {
 	if ack != "quorum" && ack != "leader" {
 		ps.add(r.Ack.line, "replication.ack", "is %q; want quorum or leader", ack)
 	}
+	reseed := r.Reseed.or("auto")
+	if reseed != "auto" && reseed != "manual" {
+		ps.add(r.Reseed.line, "replication.reseed", "is %q; want auto or manual", reseed)
+	}
 	return Replication{
 		Ack:           ack,
 		QuorumTimeout: r.QuorumTimeout.within(ps, "replication.quorum_timeout", 3*time.Second, 10*time.Millisecond, 10*time.Minute),
@@ -236,6 +245,10 @@ func (d *document) replication(ps *problems) Replication {
 		LogSegment:    int64(r.LogSegment.within(ps, "replication.log_segment", 0, 0, 1<<30)),
 		PromoteLag:    r.PromoteLag.within(ps, "replication.learner_promote_lag", 1024, 0, 1<<30),
 		PromoteRounds: r.PromoteRounds.within(ps, "replication.learner_promote_rounds", 3, 1, 1000),
+		Reseed:        reseed,
+		ReseedWindow:  r.ReseedWindow.within(ps, "replication.reseed_window", 30*time.Second, time.Second, time.Hour),
+		ScrubEvery:    r.ScrubEvery.within(ps, "replication.scrub_every", 24*time.Hour, 0, 366*24*time.Hour),
+		ScrubRate:     int64(r.ScrubRate.within(ps, "replication.scrub_rate", 20<<20, 0, 1<<40)),
 	}
 }
 

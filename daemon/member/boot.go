@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/tidaldb/tidal/daemon/apply"
 	"github.com/tidaldb/tidal/daemon/datadir"
@@ -18,30 +17,6 @@ import (
 	"github.com/tidaldb/tidal/daemon/wal"
 )
 
-// Cause says what kind of damage put a replica in quarantine (design 4.8).
-type Cause string
-
-// The causes.
-const (
-	CauseLogCorrupt       Cause = "log_corrupt"        // a bad record before a good one, a hole, a missing segment
-	CauseLogWrite         Cause = "log_write"          // the log's writer failed: nothing more is acknowledged
-	CauseStateError       Cause = "state_error"        // the state could not be read or written
-	CauseCommittedMissing Cause = "committed_missing"  // the log ends before what the state holds
-	CauseAmnesia          Cause = "amnesia"            // the disk went back in time, and the votes with it
-	CauseVotesBehind      Cause = "votes_behind"       // the log knows a later term than the votes: an old copy
-	CauseDuplicate        Cause = "duplicate_identity" // two processes live on copies of one disk
-	CauseFormerHistory    Cause = "former_history"     // the cluster was recovered without this disk
-	CauseUpgradeRequired  Cause = "upgrade_required"   // the log holds a record that this binary does not know
-	CauseAssertion        Cause = "assertion"          // the replica contradicted itself
-)
-
-// Quarantine says why a replica is closed.
-type Quarantine struct {
-	Cause  Cause
-	Detail string
-	Since  time.Time
-}
-
 // openGroup opens the log, the state and the replica of a group from its current generation, whose
 // state must satisfy verify; nil: any will do. It always returns a group: one that cannot be trusted
 // comes back quarantined, with its files as they were.
@@ -49,10 +24,8 @@ func (m *Member) openGroup(k *keeper, id datadir.Member, verify func(*state.Stor
 	gid := k.group
 	g := &group{id: gid, keeper: k}
 	if err := m.tryOpen(g, id, verify); err != nil {
-		if g.close != nil {
-			err = errors.Join(err, g.close())
-			g.close = nil
-		}
+		state, log := g.closeFiles()
+		err = errors.Join(err, state, log)
 		m.onFail(g, err) // the store may be reporting its own failure meanwhile
 	}
 	return g
@@ -60,6 +33,7 @@ func (m *Member) openGroup(k *keeper, id datadir.Member, verify func(*state.Stor
 
 func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) error) error {
 	files := g.keeper.files
+	g.keeper.checks.opened()
 	if err := g.keeper.load(); err != nil {
 		return err
 	}
@@ -77,15 +51,21 @@ func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) 
 	logOptions := m.logOptions(g.id, files.LogDir(gen))
 	logOptions.Metrics = reg
 	log, recovered, err := wal.Open(logOptions)
+	if is[*wal.CorruptError](err) && mutantUnsoundLogVotes {
+		log, recovered, err = m.beginLogAnew(logOptions, files.StateDir(gen))
+	}
 	if err != nil {
 		return err
 	}
-	g.close = log.Close
+	g.closeLog = log.Close
 	store, err := state.Open(state.Options{FS: m.opts.FS, Dir: files.StateDir(gen), Logger: m.log, Metrics: reg, Foreground: m.opts.Foreground, OnFatal: func(err error) { m.onStateFatal(g, err) }})
 	if err != nil {
 		return &stateError{err}
 	}
-	g.close = func() error { return errors.Join(store.Close(), log.Close()) }
+	g.closeState = store.Close
+	if verify == nil && g.keeper.unproved(gen) {
+		verify = prove
+	}
 	if verify != nil {
 		if err := verify(store); err != nil {
 			return &stateError{err}
@@ -107,9 +87,9 @@ func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) 
 		return err
 	}
 	g.log, g.store, g.stager = log, store, stager
-	g.close = func() error {
+	g.closeState = func() error {
 		stager.Close()
-		return errors.Join(store.Close(), log.Close())
+		return store.Close()
 	}
 	r, err := replica.Open(replica.Options{
 		Group: g.id, Self: id.ID,
@@ -124,6 +104,7 @@ func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) 
 				m.registrar.poke()
 			},
 			OnReseed: g.keeper.ask,
+			OnChecks: g.keeper.checked,
 			OnStage:  g.keeper.want,
 			OnFail:   func(err error) { m.onFail(g, err) },
 		},
@@ -134,6 +115,7 @@ func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) 
 	m.mu.Lock()
 	g.replica = r
 	m.mu.Unlock()
+	g.restore(m)
 	// Only now: the current generation opened.
 	if err := g.keeper.settle(gen); err != nil {
 		return err
@@ -166,24 +148,24 @@ func (m *Member) closeGroup(gid ident.GroupID, judge func(*wal.Log) error) (soun
 		err = old.replica.Close()
 	}
 	m.mu.RLock()
-	sound = old.quarantine == nil && err == nil
+	sound = old.takesPart() && err == nil
 	m.mu.RUnlock()
 	var unfit error
 	if sound && judge != nil {
 		unfit = judge(old.log)
 	}
-	if old.close != nil {
-		err = errors.Join(err, old.close())
-	}
-	if err != nil {
+	stateErr, logErr := old.closeFiles()
+	if err := errors.Join(err, stateErr, logErr); err != nil {
 		m.log.Warn("group did not close well", slog.Any("group", gid), slog.Any("err", err))
-		sound = false
 	}
-	return sound, unfit
+	return sound && logErr == nil, unfit
 }
 
 // admit makes a group that was opened one of this member's, and starts its replica.
 func (m *Member) admit(g *group) {
+	if g.replica != nil {
+		g.endScrub = m.startScrubber(g)
+	}
 	m.mu.Lock()
 	if m.mu.groups == nil { // this member was removed meanwhile
 		m.mu.Unlock()
@@ -192,10 +174,18 @@ func (m *Member) admit(g *group) {
 		}
 		return
 	}
+	was := m.mu.groups[g.id]
 	m.mu.groups[g.id] = g
-	sound := g.quarantine == nil
+	now, open := g.quarantine, g.takesPart()
 	m.mu.Unlock()
-	if sound {
+	if was != nil && was.quarantine != nil && (now == nil || now.Cause != was.quarantine.Cause) {
+		m.metrics.quarantined.WithLabelValues(g.id.String(), string(was.quarantine.Cause)).Set(0)
+	}
+	if was != nil && was.quarantine != nil && now == nil {
+		m.log.Info("quarantine ended", slog.Any("group", g.id), slog.String("cause", string(was.quarantine.Cause)))
+		m.opts.Journal.Add(journal.QuarantineEnded{Group: g.id, Cause: string(was.quarantine.Cause)})
+	}
+	if open {
 		g.replica.SetRoom(m.disk().room())
 		m.startReplica(g.replica)
 	}
@@ -219,15 +209,10 @@ type stateError struct{ err error }
 func (e *stateError) Error() string { return "state: " + e.err.Error() }
 func (e *stateError) Unwrap() error { return e.err }
 
-// onFail closes a replica to raft and to clients. It is called from the replica's own goroutines, at
-// most once each; the files stay open until Stop.
+// onFail closes a replica to clients and, where its log is not sound, to raft. It is called from the
+// replica's own goroutines; the files stay open until it is closed.
 func (m *Member) onFail(g *group, err error) {
-	q := m.newQuarantine(g.id, err)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if g.quarantine == nil {
-		g.quarantine = q
-	}
+	m.quarantine(g, causeOf(err), err.Error(), nil)
 }
 
 // onStateFatal is told by the store, from its background work too, that a write to disk failed.
@@ -240,11 +225,4 @@ func (m *Member) onStateFatal(g *group, err error) {
 	} else {
 		m.onFail(g, &stateError{err})
 	}
-}
-
-func (m *Member) newQuarantine(gid ident.GroupID, err error) *Quarantine {
-	q := &Quarantine{Cause: causeOf(err), Detail: err.Error(), Since: m.opts.Now()}
-	m.log.Error("replica quarantined", slog.Any("group", gid), slog.String("cause", string(q.Cause)), slog.Any("err", err))
-	m.opts.Journal.Add(journal.Quarantined{Group: gid, Cause: string(q.Cause), Detail: journal.Detail(q.Detail)})
-	return q
 }

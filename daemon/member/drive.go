@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 
+	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/replica"
 )
 
@@ -24,10 +25,17 @@ func (m *Member) Drive(net Network) error {
 func (m *Member) Seek() (serves bool, err error) { return m.seekCluster(context.Background()) }
 
 // Keep is a round of what a started member's keepers do again and again: they drop what nobody needs of
-// the logs, and make an attempt at a reseed that is latched. It may close replicas and open others.
+// the logs, have states compared, hand over what must not be led from here, and make an attempt at a
+// reseed that is latched. It may close replicas and open others.
 func (m *Member) Keep() {
+	for _, g := range m.leads() {
+		if g.quarantine != nil {
+			m.considerHandover(context.Background(), g)
+		}
+	}
 	for _, k := range m.keepers() {
 		k.keepLog()
+		k.checkRound()
 		k.tryReseed(context.Background())
 	}
 	m.savePromises()
@@ -37,6 +45,23 @@ func (m *Member) Keep() {
 // may matter to it: it goes on with the verbs that were begun, and with what the leader owes by itself. It
 // may ask other members something, and may close the replicas of a member that is removed.
 func (m *Member) Duty() { m.registrar.turn() }
+
+// ScrubNow reads everything that the state of an open replica holds, as is done now and then in the
+// background, and puts it into quarantine if it is not what was written.
+func (m *Member) ScrubNow(gid ident.GroupID) {
+	if g := m.sound(gid); g != nil {
+		g.scrub(context.Background(), m, nil)
+	}
+}
+
+// Taking returns the replica of a group that takes part in it: it is open and its log is sound, whatever
+// its state is. nil: none does.
+func (m *Member) Taking(gid ident.GroupID) *replica.Replica {
+	if g := m.taking(gid); g != nil {
+		return g.replica
+	}
+	return nil
+}
 
 // MeasureDisk is what a started member does again and again: it finds out how much room there is.
 func (m *Member) MeasureDisk() { m.measureDisk() }

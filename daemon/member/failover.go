@@ -25,7 +25,7 @@ func (m *Member) PeerGone(id ident.MemberID) {
 	self := m.mu.identity.ID
 	ticks := standIn(m.mu.roster, self, id, m.opts.ElectionTicks)
 	for _, g := range m.mu.groups {
-		if g.replica != nil && g.quarantine == nil {
+		if g.takesPart() {
 			g.replica.LeaderLost(id, ticks)
 		}
 	}
@@ -54,7 +54,7 @@ func (m *Member) HandOver(ctx context.Context) {
 	m.mu.RLock()
 	var open []*group
 	for _, g := range m.mu.groups {
-		if g.replica != nil && g.quarantine == nil {
+		if g.takesPart() {
 			open = append(open, g)
 		}
 	}

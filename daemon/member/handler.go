@@ -24,6 +24,7 @@ func (m *Member) Probe(peer.ProbeRequest) peer.ProbeReply {
 	if g := m.mu.groups[0]; g != nil && g.replica != nil {
 		s := g.replica.Status()
 		reply.Leader, reply.Term = s.Leader, s.Term
+		reply.Quarantined = g.quarantine != nil
 	}
 	return reply
 }
@@ -40,7 +41,7 @@ func (m *Member) SelfHello() peer.Hello {
 		Life: m.process, History: m.mu.roster.History,
 	}
 	for _, gid := range id.Groups {
-		if g := m.mu.groups[gid]; g != nil && g.replica != nil && g.quarantine == nil {
+		if g := m.mu.groups[gid]; g != nil && g.takesPart() {
 			h.Groups = append(h.Groups, m.position(g))
 		}
 	}
@@ -128,7 +129,7 @@ func refuseHistory(roster membership.Roster, h peer.Hello) *peer.Refusal {
 // dropped: raft sends again.
 func (m *Member) Deliver(from ident.MemberID, gid ident.GroupID, msgs []*pb.Message) {
 	m.hear(from, gid, msgs)
-	if r, err := m.Replica(gid); err == nil {
-		r.Receive(msgs)
+	if g := m.taking(gid); g != nil {
+		g.replica.Receive(msgs)
 	}
 }

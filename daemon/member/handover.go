@@ -24,6 +24,8 @@ const (
 
 // The reasons for which a leader hands over by itself.
 const (
+	handoverQuarantined = "quarantined" // its state must not be served
+
 	handoverDiskFull = "disk_full" // its disk takes no client writes
 	handoverDiskSlow = "disk_slow" // its disk does not bring anything to an end
 )
@@ -31,9 +33,10 @@ const (
 // handover is what a leader looks at to decide whether somebody else should lead. Raft alone does not
 // ask: a leader whose disk stands still goes on sending heartbeats for ever.
 type handover struct {
-	full     bool          // the disk has no room for client writes
-	unsynced time.Duration // how long the oldest append has been waiting for the disk; 0: none is
-	patience time.Duration // how long one may
+	quarantined bool          // its state must not be served
+	full        bool          // the disk has no room for client writes
+	unsynced    time.Duration // how long the oldest append has been waiting for the disk; 0: none is
+	patience    time.Duration // how long one may
 
 	durable, commit uint64 // of this member
 	voters          []candidate
@@ -44,12 +47,14 @@ type candidate struct {
 	id     ident.MemberID
 	match  uint64 // what it is known to have durable
 	active bool   // heard from within the last election timeout
-	room   bool   // it has said that its disk has room
+	room   bool   // it has said that its disk has room, and that it is not in quarantine itself
 }
 
 // reason says why somebody else should lead; empty: nothing is wrong.
 func (h handover) reason() string {
 	switch {
+	case h.quarantined:
+		return handoverQuarantined
 	case h.full:
 		return handoverDiskFull
 	case h.unsynced > h.patience:
@@ -67,7 +72,7 @@ func (h handover) target() ident.MemberID {
 	var best candidate
 	for _, c := range h.voters {
 		fit := reason != "" && c.active && c.room && c.match >= h.commit &&
-			(reason == handoverDiskFull || c.match > h.durable)
+			(reason != handoverDiskSlow || c.match > h.durable)
 		if fit && (best.id == 0 || c.match > best.match) {
 			best = c
 		}
@@ -110,8 +115,9 @@ func (m *Member) leads() []*group {
 	defer m.mu.RUnlock()
 	var led []*group
 	for _, g := range m.mu.groups {
-		if g.replica != nil && g.quarantine == nil && g.replica.Status().State == raft.StateLeader {
-			led = append(led, g)
+		if g.takesPart() && g.replica.Status().State == raft.StateLeader {
+			now := *g
+			led = append(led, &now)
 		}
 	}
 	slices.SortFunc(led, func(a, b *group) int { return cmp.Compare(a.id, b.id) })
@@ -121,7 +127,7 @@ func (m *Member) leads() []*group {
 // considerHandover hands over g if it should be, and reports whether there was a reason to.
 func (m *Member) considerHandover(ctx context.Context, g *group) bool {
 	s := g.replica.Status()
-	h := handover{full: m.disk().Full, patience: m.patience(), durable: s.Durable, commit: s.Commit}
+	h := handover{quarantined: g.quarantine != nil, full: m.disk().Full, patience: m.patience(), durable: s.Durable, commit: s.Commit}
 	if !s.UnsyncedSince.IsZero() {
 		h.unsynced = m.opts.Now().Sub(s.UnsyncedSince)
 	}
@@ -160,7 +166,7 @@ func (m *Member) candidates(ctx context.Context, s replica.Status) []candidate {
 		}
 		wg.Go(func() {
 			reply, err := m.net.Probe(ctx, m.addrOf(x), peer.ProbeRequest{Name: self.Name, Incarnation: self.Incarnation, TopologyDigest: m.opts.Topology})
-			c.room = err == nil && reply.ID == c.id && !reply.DiskFull
+			c.room = err == nil && reply.ID == c.id && !reply.DiskFull && !reply.Quarantined
 		})
 	}
 	wg.Wait()

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
 
+	"github.com/tidaldb/tidal/daemon/apply"
 	"github.com/tidaldb/tidal/daemon/consensus"
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/ident"
@@ -60,6 +61,19 @@ type keeper struct {
 	wake  chan struct{} // capacity 1
 
 	recoveries chan *recovery // taken by run
+	checks     checks
+	permits    permits
+	scrubs     scrubs
+	// newest is the newest check that was seen applied here; unchecked counts the rounds since, or since
+	// one was proposed.
+	newest    uint64
+	unchecked int
+	// unresolved is the check at which it could last not be told whose state is right; 0: it can.
+	unresolved uint64
+	// booted: what is latched was found at the start of this process, which allows it as an operator does.
+	booted, loaded bool
+	// keeping is held by whoever moves or removes kept data.
+	keeping sync.Mutex
 
 	// barrier was given for a replica that is closed since. Any opening makes it void. nil: none.
 	barrier *ident.EntryID
@@ -70,12 +84,20 @@ type keeper struct {
 
 	mu struct {
 		sync.Mutex
-		asked   bool            // the leader sent a snapshot message that was not looked at yet
-		fence   Cause           // why a peer will not hear this member, to be latched; empty: none will not
-		latched *datadir.Reseed // nil: no reseed is
-		fetcher *snapshot.Fetcher
-		since   time.Time              // when fetcher began
-		wanting map[ident.MemberID]int // peers that raft wants an artifact for: rounds that passed since
+		asked    bool           // the leader sent a snapshot message that was not looked at yet
+		fence    Cause          // why a peer will not hear this member, to be latched; empty: none will not
+		ordered  bool           // an operator wants the reseed that is latched
+		from     ident.MemberID // whom the operator wants it from; 0: whoever leads
+		phase    ReseedPhase    // of what is latched
+		failure  string         // why the last attempt did not succeed
+		refused  string         // why what is latched waits; empty: it does not
+		inARow   int            // reseeds since the state was verified last
+		installs uint64         // since the process started
+		kept     []datadir.Kept
+		latched  *datadir.Reseed // nil: no reseed is
+		fetcher  *snapshot.Fetcher
+		since    time.Time              // when fetcher began
+		wanting  map[ident.MemberID]int // peers that raft wants an artifact for: rounds that passed since
 	}
 }
 
@@ -95,7 +117,9 @@ func (k *keeper) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 			k.keepLog()
+			k.checkRound()
 		case <-k.wake:
+			k.judgeSelf()
 		case r := <-k.recoveries:
 			r.out, r.err = k.recover(r.plan)
 			close(r.done)
@@ -104,8 +128,18 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
+// poke has the keeper look at what happened. It does not block.
+func (k *keeper) poke() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
 func (k *keeper) tryReseed(ctx context.Context) {
-	if err := k.reseed(ctx); err != nil && ctx.Err() == nil {
+	err := k.reseed(ctx)
+	k.note(err)
+	if err != nil && ctx.Err() == nil {
 		k.complain(err)
 	}
 }
@@ -123,10 +157,13 @@ func (k *keeper) ask(consensus.Reseed) {
 	k.mu.Lock()
 	k.mu.asked = true
 	k.mu.Unlock()
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.poke()
+}
+
+// checked takes what the state here added up to. It does not block.
+func (k *keeper) checked(all []*apply.Check) {
+	k.checks.applied(all)
+	k.poke()
 }
 
 // want takes note of peers that raft sends nothing to before they have installed an artifact.
@@ -244,8 +281,12 @@ func (k *keeper) reprobe(g *group, peers []consensus.Progress) {
 
 // ReseedStatus is a reseed that is latched.
 type ReseedStatus struct {
-	Reason string
-	Since  time.Time
+	Reason  string
+	Since   time.Time
+	Phase   ReseedPhase
+	Refused string // why it waits: the leader's word, or that an operator has to give his; empty: it does not
+	InARow  int    // reseeds since the state was verified last
+	Failure string // of the last attempt; empty: none, or it is under way
 }
 
 // InstallStatus is an artifact on its way in.
@@ -260,7 +301,7 @@ func (k *keeper) status() (*ReseedStatus, *InstallStatus) {
 	defer k.mu.Unlock()
 	var r *ReseedStatus
 	if l := k.mu.latched; l != nil && latchedFence(l.Reason) == "" {
-		r = &ReseedStatus{Reason: l.Reason, Since: time.UnixMilli(l.Since)}
+		r = &ReseedStatus{Reason: l.Reason, Since: time.UnixMilli(l.Since), Phase: k.mu.phase, Refused: k.mu.refused, InARow: k.mu.inARow, Failure: k.mu.failure}
 	}
 	if k.mu.fetcher == nil {
 		return r, nil

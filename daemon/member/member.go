@@ -36,6 +36,8 @@ type Network interface {
 	FetchSnapshot(ctx context.Context, addr string, r peer.SnapshotRequest) (peer.SnapshotHeader, *peer.SnapshotStream, error)
 	// Barrier asks the leader at addr up to where its log has what this member acknowledged.
 	Barrier(ctx context.Context, addr string, r peer.BarrierRequest) (peer.BarrierReply, error)
+	// Permit asks the leader at addr whether a voter may close its replica to have its data replaced.
+	Permit(ctx context.Context, addr string, r peer.PermitRequest) (peer.PermitReply, error)
 	// Opened tells a peer that replicas were opened anew. It does not block.
 	Opened(to ident.MemberID, groups []peer.GroupPosition)
 	// Report has every peer told what Reports returns. It does not block.
@@ -68,7 +70,13 @@ type Options struct {
 	SegmentBytes, FirstSegmentBytes int64
 
 	Retention Retention         // may be zero
+	Scrub     Scrub             // may be zero
 	Policy    membership.Policy // zero: membership.DefaultPolicy
+
+	// ManualReseed has a latched reseed wait for Reseed, or for the next start. ReseedWindow is how long a
+	// voter may stay closed for an install; 0: 30 s.
+	ManualReseed bool
+	ReseedWindow time.Duration
 
 	// MaxDrift is how far the clock of a peer may be from this member's before it is told of. 0: 500 ms.
 	MaxDrift time.Duration
@@ -167,7 +175,9 @@ type group struct {
 	log        *wal.Log         // as long as replica is open, as are store and stager
 	store      *state.Store
 	stager     *snapshot.Stager
-	close      func() error // stager, state and log, after the replica
+	closeState func() error // stager and state, after the replica; nil: not open
+	closeLog   func() error // after it; nil: not open
+	endScrub   func()       // before both; nil: not open
 	quarantine *Quarantine  // nil: sound
 	bornNow    bool         // made in this boot: ready only after it caught up once
 }
@@ -249,13 +259,26 @@ func (g *group) shut() error {
 	if g.replica != nil {
 		errs = append(errs, g.replica.Close())
 	}
-	if g.close != nil {
-		errs = append(errs, g.close())
-	}
-	if err := errors.Join(errs...); err != nil {
+	state, log := g.closeFiles()
+	if err := errors.Join(append(errs, state, log)...); err != nil {
 		return fmt.Errorf("close group %s: %w", g.id, err)
 	}
 	return nil
+}
+
+// closeFiles closes what is open of a group whose replica is not.
+func (g *group) closeFiles() (state, log error) {
+	if g.endScrub != nil {
+		g.endScrub()
+	}
+	if g.closeState != nil {
+		state = g.closeState()
+	}
+	if g.closeLog != nil {
+		log = g.closeLog()
+	}
+	g.endScrub, g.closeState, g.closeLog = nil, nil, nil
+	return state, log
 }
 
 // serve opens every group this member holds. bornNow says that the cluster was born in this boot.

@@ -24,29 +24,23 @@ import (
 // replica needs. Alone among the reasons it lapses when the leader turns out to have them.
 const reasonCompacted = "log_compacted"
 
+// reasonOperator latches a reseed because somebody asked for it.
+const reasonOperator = "operator"
+
 // ErrInstalling refuses a request while a replica is closed to have its data replaced. It takes as
 // long as a start.
 var ErrInstalling = fmt.Errorf("an artifact is being installed: %w", replica.ErrClosed)
 
 // healable are the quarantines that a reseed heals: the data is bad, the binary is not.
-func (c Cause) healable() bool {
-	switch c {
-	case CauseLogCorrupt, CauseLogWrite, CauseStateError, CauseCommittedMissing:
-		return true
-	}
-	return false
-}
+func (c Cause) healable() bool { return c.Conduct().Heals }
 
 // reseed makes one attempt at what is latched, or was asked for; without either it does nothing. What
 // has arrived stays for the next attempt.
 func (k *keeper) reseed(ctx context.Context) error {
 	k.mu.Lock()
-	asked, fence, latched := k.mu.asked, k.mu.fence, k.mu.latched
+	asked, ordered, fence, latched := k.mu.asked, k.mu.ordered, k.mu.fence, k.mu.latched
 	k.mu.asked = false
 	k.mu.Unlock()
-	if !asked && fence == "" && latched == nil {
-		return nil
-	}
 	g := k.m.current(k.group)
 	if g == nil {
 		return nil
@@ -57,9 +51,31 @@ func (k *keeper) reseed(ctx context.Context) error {
 	if fence != "" {
 		return k.latchFence(fence)
 	}
+	if damaged := g.quarantine != nil && g.quarantine.Cause.healable(); damaged && latched == nil {
+		if err := k.latch(g, string(g.quarantine.Cause)); err != nil {
+			return err
+		}
+		latched = k.latchedNow()
+	}
+	if ordered && latched == nil {
+		if err := k.latch(g, reasonOperator); err != nil {
+			return err
+		}
+		latched = k.latchedNow()
+	}
+	if !asked && latched == nil {
+		return nil
+	}
+	if latched != nil && g.quarantine == nil && k.alone() {
+		return k.unlatch() // what was opened is sound, and nobody has anything better
+	}
 	if g.quarantine != nil && !g.quarantine.Cause.healable() {
 		return fmt.Errorf("the replica is quarantined: %s", g.quarantine.Cause)
 	}
+	if latched != nil && !k.allowed() {
+		return errManual
+	}
+	k.enter(PhaseFindSource)
 	src, err := k.source(ctx, g)
 	if err == nil && latched == nil {
 		var needed bool
@@ -79,14 +95,18 @@ func (k *keeper) reseed(ctx context.Context) error {
 	return k.carryOut(ctx, g, latched, src)
 }
 
+// alone reports whether no other member could be a source.
+func (k *keeper) alone() bool { return len(k.m.Roster().Members) == 1 }
+
 // carryOut fetches an artifact and installs it.
 //
-// A replica with a sound log stays open while it is fetched, and is closed for the swap alone. One
-// whose log is not sound cannot say what it acknowledged: it is closed, and stays so, and asks the
-// leader for a barrier first.
+// A replica with a sound log stays open while it is fetched, and is closed for the swap alone, with the
+// leader's permit. One whose log is not sound cannot say what it acknowledged: it is closed, and stays so,
+// and asks the leader for a barrier first.
 func (k *keeper) carryOut(ctx context.Context, g *group, latched *datadir.Reseed, src source) error {
 	r := k.request(g, latched.Reason)
-	if g.quarantine != nil {
+	forced := r.Always
+	if !g.takesPart() {
 		if err := k.raiseBarrier(ctx, src); err != nil {
 			return err
 		}
@@ -95,9 +115,12 @@ func (k *keeper) carryOut(ctx context.Context, g *group, latched *datadir.Reseed
 		}
 	}
 	from := src
-	if other, ok := k.otherSource(src); ok {
+	if other, ok := k.chosenSource(); ok && k.stuck < sourcePatience {
+		from, r.Always = other, true
+	} else if other, ok := k.otherSource(src); ok {
 		from, r.Always = other, true // whether the leader has the entries, another one cannot say
 	}
+	k.enter(PhaseFetch)
 	f := k.startFetch()
 	before, _ := f.Progress()
 	a, err := f.Fetch(ctx, from, r)
@@ -112,11 +135,18 @@ func (k *keeper) carryOut(ctx context.Context, g *group, latched *datadir.Reseed
 		}
 		return err
 	}
-	if a == nil || latched.Reason == reasonCompacted && k.overtook(a) {
+	if a == nil || !forced && k.overtook(a) {
 		k.endFetch()
 		k.m.log.Info("reseed not needed any more", slog.Any("group", k.group))
 		return k.unlatch()
 	}
+	if g.takesPart() {
+		k.enter(PhasePermit)
+		if err := k.permitted(ctx, src); err != nil {
+			return err
+		}
+	}
+	k.enter(PhaseInstall)
 	return k.install(a, src)
 }
 
@@ -130,8 +160,11 @@ func (k *keeper) overtook(a *snapshot.Artifact) bool {
 // request asks for what the replica of g needs: everything after the last entry that it knows to be
 // committed, up to which its log agrees with every leader's.
 func (k *keeper) request(g *group, reason string) snapshot.Request {
-	r := snapshot.Request{Group: k.group, Always: reason != reasonCompacted}
-	if g.replica != nil {
+	k.mu.Lock()
+	ordered := k.mu.ordered
+	k.mu.Unlock()
+	r := snapshot.Request{Group: k.group, Always: reason != reasonCompacted || ordered}
+	if g.takesPart() {
 		r.From = g.replica.Status().Commit + 1
 	}
 	return r
@@ -198,9 +231,12 @@ func (k *keeper) install(a *snapshot.Artifact, src source) error {
 		if err != nil {
 			return nil // it is the old data
 		}
-		return a.Verify(store.Position())
+		return verify(a, store)
 	})
 	k.m.admit(g)
+	if g.takesPart() { // also where it is the old data: the leader's permit ends
+		k.m.net.Opened(src.member, []peer.GroupPosition{k.m.position(g)})
+	}
 	if err != nil {
 		return fmt.Errorf("install artifact %s: %w", a.ID, err)
 	}
@@ -213,7 +249,7 @@ func (k *keeper) install(a *snapshot.Artifact, src source) error {
 		slog.Uint64("index", at.Index), slog.Int64("bytes", a.Manifest.Bytes()), slog.Duration("took", time.Since(start)))
 	k.m.opts.Journal.Add(journal.Installed{Group: k.group, Index: at.Index, Bytes: a.Manifest.Bytes(), From: a.Manifest.Source})
 	k.complained = ""
-	k.m.net.Opened(src.member, []peer.GroupPosition{k.m.position(g)})
+	k.installed()
 	return nil
 }
 
@@ -270,7 +306,14 @@ func (k *keeper) unlatch() error {
 func (k *keeper) setLatched(r *datadir.Reseed) {
 	k.mu.Lock()
 	k.mu.latched = r
+	if r == nil {
+		k.mu.ordered, k.mu.from, k.mu.phase, k.mu.refused = false, 0, "", ""
+	}
 	k.mu.Unlock()
+	if r == nil {
+		k.booted = false
+		k.m.metrics.reseedRefused.WithLabelValues(k.group.String()).Set(0)
+	}
 	required := 0.0
 	if r != nil && latchedFence(r.Reason) == "" {
 		required = 1
@@ -286,10 +329,13 @@ func (k *keeper) latchedNow() *datadir.Reseed {
 
 // load reads what is latched, before the group is opened.
 func (k *keeper) load() error {
+	k.listKept()
 	r, ok, err := k.files.Reseed()
 	if err == nil && ok {
+		k.booted = k.booted || !k.loaded
 		k.setLatched(&r)
 	}
+	k.loaded = true
 	return err
 }
 
@@ -302,9 +348,12 @@ func (k *keeper) settle(gen datadir.Generation) error {
 	}
 	if r.Keep {
 		name := fmt.Sprintf("%d-%s", r.Since, r.Reason)
+		k.keeping.Lock()
+		defer k.keeping.Unlock()
 		if err := k.files.Keep(r.Condemned, name); err != nil {
 			return err
 		}
+		k.listKept()
 	}
 	return k.unlatch()
 }
@@ -318,8 +367,12 @@ type source struct {
 
 // source returns the leader, as known here or, where the replica is closed, as others know it.
 func (k *keeper) source(ctx context.Context, g *group) (source, error) {
-	if g.quarantine == nil {
-		x, ok := k.m.Roster().Member(g.replica.Status().Leader)
+	if g.takesPart() {
+		leader := g.replica.Status().Leader
+		if leader == k.m.identity().ID {
+			return source{}, k.yield(ctx, g)
+		}
+		x, ok := k.m.Roster().Member(leader)
 		if !ok {
 			return source{}, errNoLeader
 		}

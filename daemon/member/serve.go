@@ -67,7 +67,8 @@ func (m *Member) Barrier(ctx context.Context, r peer.BarrierRequest) (peer.Barri
 // Opened has raft try a member again whose replicas were opened.
 func (m *Member) Opened(from ident.MemberID, groups []peer.GroupPosition) {
 	for _, p := range groups {
-		if g := m.sound(p.Group); g != nil {
+		if g := m.taking(p.Group); g != nil {
+			g.keeper.permits.opened(from)
 			g.opened(from)
 		}
 	}

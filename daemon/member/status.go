@@ -52,6 +52,12 @@ type GroupStatus struct {
 	Installing bool           // closed while its data is replaced
 	Reseed     *ReseedStatus  // nil: none is latched
 	Install    *InstallStatus // nil: nothing is being fetched
+	// Closed says that the replica takes no part in its group: it is not open, or its log is not sound.
+	Closed  bool
+	Digest  DigestStatus
+	Scrub   ScrubStatus
+	Kept    []datadir.Kept // replaced data of quarantines
+	Reseeds uint64         // installs of this replica since the process started
 }
 
 // Status returns what this member knows now.
@@ -68,6 +74,8 @@ func (m *Member) Status() Status {
 	for _, g := range m.mu.groups {
 		gs := GroupStatus{Group: g.id, Quarantine: g.quarantine, Installing: g.replica == nil && g.quarantine == nil}
 		gs.Reseed, gs.Install = g.keeper.status()
+		gs.Closed, gs.Digest, gs.Scrub = !g.takesPart(), g.keeper.checks.status(id.ID, id.ID), g.keeper.scrubs.status()
+		gs.Kept, gs.Reseeds = g.keeper.keptNow()
 		if g.replica != nil {
 			gs.Replica = g.replica.Status()
 		}

@@ -326,7 +326,7 @@ func (l *link) write(ctx context.Context, stream grpc.BidiStreamingClient[peerpb
 			}
 			now := l.net.elapsed()
 			l.pinged.Store(int64(now))
-			err = stream.Send(&peerpb.Frame{Ping: uint64(now), Pins: l.net.pins(), Reports: l.net.reports(), At: encodePositions(l.net.opts.Self().Groups)})
+			err = stream.Send(&peerpb.Frame{Ping: uint64(now), Pins: l.net.pins(), Reports: l.net.reports(), Digests: l.net.digests(), At: encodePositions(l.net.opts.Self().Groups)})
 		}
 		if wake {
 			if !l.cut() { // or else it is said when the fault is over

@@ -71,6 +71,9 @@ type Options struct {
 	// groups that it leads; it is asked with every ping and must not block. Both may be nil.
 	Snapshots Snapshots
 	Pins      func() []Pin
+	// Digests returns what this member's states added up to after their last checks. Asked likewise, and
+	// may be nil.
+	Digests func() []DigestReport
 
 	// Faults is the fault table. nil: there are no drills.
 	Faults *Faults

@@ -25,6 +25,9 @@ type Snapshots interface {
 	// Barrier answers r. Errors as of FetchSnapshot.
 	Barrier(ctx context.Context, r BarrierRequest) (BarrierReply, error)
 
+	// Permit answers r. Errors as of FetchSnapshot.
+	Permit(ctx context.Context, r PermitRequest) (PermitReply, error)
+
 	// Opened takes the positions of replicas that a peer opened anew. It must not block.
 	Opened(from ident.MemberID, groups []GroupPosition)
 
@@ -33,6 +36,9 @@ type Snapshots interface {
 
 	// Durable takes how far the replicas of a peer are durable. It must not block.
 	Durable(from ident.MemberID, groups []GroupPosition)
+
+	// Digested takes what a peer's states added up to after their last checks. It must not block.
+	Digested(from ident.MemberID, digests []DigestReport)
 }
 
 // SnapshotSender takes the answer to a SnapshotRequest: one header, then chunks.
@@ -84,6 +90,22 @@ type BarrierRequest struct {
 
 // BarrierReply is a leader's answer.
 type BarrierReply struct{ Term, Index uint64 }
+
+// PermitRequest asks the leader of a group whether a voter may close its replica to have its data
+// replaced.
+type PermitRequest struct {
+	Hello Hello
+	Group ident.GroupID
+}
+
+// PermitReply is a leader's answer.
+type PermitReply struct {
+	Granted bool
+	Refused string // why not; empty: granted
+	// The permit ends with the term, or after Window.
+	Term   uint64
+	Window time.Duration
+}
 
 // Pin says from which index on the leader of a group keeps its log; 0: nothing is pinned.
 type Pin struct {
@@ -381,5 +403,8 @@ func (s *server) notices(from ident.MemberID, f *peerpb.Frame) {
 			all = append(all, Pin{Group: ident.GroupID(p.GetGroup()), Term: p.GetTerm(), Index: p.GetIndex()})
 		}
 		h.Pinned(from, all)
+	}
+	if p := f.GetDigests(); len(p) > 0 {
+		h.Digested(from, decodeDigests(p))
 	}
 }

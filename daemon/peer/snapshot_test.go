@@ -20,10 +20,12 @@ type shelf struct {
 	asked  chan SnapshotRequest
 	opened chan []GroupPosition
 	pinned chan []Pin
+
+	reported chan []DigestReport
 }
 
 func newShelf() *shelf {
-	return &shelf{asked: make(chan SnapshotRequest, 10), opened: make(chan []GroupPosition, 10), pinned: make(chan []Pin, 100)}
+	return &shelf{asked: make(chan SnapshotRequest, 10), opened: make(chan []GroupPosition, 10), pinned: make(chan []Pin, 100), reported: make(chan []DigestReport, 100)}
 }
 
 func (s *shelf) FetchSnapshot(_ context.Context, r SnapshotRequest, to SnapshotSender) error {
@@ -42,6 +44,12 @@ func (s *shelf) FetchSnapshot(_ context.Context, r SnapshotRequest, to SnapshotS
 func (s *shelf) Barrier(_ context.Context, r BarrierRequest) (BarrierReply, error) {
 	return BarrierReply{Term: r.Term + 1, Index: 99}, s.err
 }
+
+func (s *shelf) Permit(_ context.Context, r PermitRequest) (PermitReply, error) {
+	return PermitReply{Granted: r.Group == 3, Refused: "one at a time", Term: 9, Window: time.Second}, s.err
+}
+
+func (s *shelf) Digested(_ ident.MemberID, d []DigestReport) { s.reported <- d }
 
 func (s *shelf) Opened(_ ident.MemberID, g []GroupPosition) { s.opened <- g }
 func (s *shelf) Durable(ident.MemberID, []GroupPosition)    {}

@@ -74,6 +74,7 @@ type ProbeReply struct {
 	Leader         ident.MemberID // 0: none known
 	Term           uint64
 	DiskFull       bool // client writes are refused for want of room
+	Quarantined    bool // its replica of group 0 is in quarantine
 }
 
 // Reasons of a Refusal. They are part of the wire.
@@ -188,6 +189,7 @@ func encodeProbeReply(r ProbeReply) *peerpb.ProbeReply {
 		Cluster: r.Cluster[:], Member: uint64(r.ID), Name: r.Name, Incarnation: r.Incarnation[:], Fresh: r.Fresh,
 		TopologyDigest: r.TopologyDigest[:], Genesis: r.Genesis, RosterVersion: r.RosterVersion, Version: r.Version,
 		Leader: uint64(r.Leader), Term: r.Term, DiskFull: r.DiskFull,
+		Quarantined: r.Quarantined,
 	}
 }
 
@@ -195,7 +197,7 @@ func decodeProbeReply(p *peerpb.ProbeReply) (ProbeReply, error) {
 	r := ProbeReply{
 		ID: ident.MemberID(p.GetMember()), Name: p.GetName(), Fresh: p.GetFresh(), Genesis: p.GetGenesis(),
 		RosterVersion: p.GetRosterVersion(), Version: p.GetVersion(), Leader: ident.MemberID(p.GetLeader()), Term: p.GetTerm(),
-		DiskFull: p.GetDiskFull(),
+		DiskFull: p.GetDiskFull(), Quarantined: p.GetQuarantined(),
 	}
 	return r, errors.Join(
 		fill(r.Cluster[:], "probe reply: cluster", p.GetCluster()),

@@ -76,7 +76,8 @@ func (i Install) Run() (datadir.Generation, error) {
 	return i.Files.Install(i.Artifact.ID.String(), newLog)
 }
 
-// Verify reports whether the state that was opened is the one that the artifact promised.
+// Verify reports whether the state that was opened is the one that the artifact promised. The digest in
+// p was made anew, from the pairs that were installed.
 func (a *Artifact) Verify(p state.Position) error {
 	want := a.Manifest.Position
 	if p.Applied != want.Applied {
@@ -84,6 +85,9 @@ func (a *Artifact) Verify(p state.Position) error {
 	}
 	if err := p.Conf.Equivalent(want.Conf); err != nil {
 		return fmt.Errorf("installed state has another configuration than its manifest: %w", err)
+	}
+	if p.Digest.Version == want.Digest.Version && !p.Digest.Equal(want.Digest) {
+		return fmt.Errorf("installed state has digest %s, its manifest says %s", p.Digest.Total(), want.Digest.Total())
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func (m *Manifest) Bytes() (n int64) {
 	return n
 }
 
-// manifestFormat has a version for what comes: a digest of the state will be version 2.
+// manifestFormat has a version for what comes. The digest of the state is part of the position.
 func manifestFormat() durable.Format { return durable.Format{Magic: "tidalART", Version: 1} }
 
 // Encode returns the manifest: durable.Format around

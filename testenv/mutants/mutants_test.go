@@ -79,6 +79,11 @@ func mutants() []mutant {
 		{tag: "cut_member_counts", pkg: "daemon/ops", test: "TestAggregate_Faults"},
 		{tag: "silent_caught_up", pkg: "daemon/ops", test: "TestAggregate"},
 		{tag: "pin_off_by_one", pkg: "daemon/snapshot", test: "TestPinned_KeepsTheStraddlingSegment"},
+		{tag: "learner_counted", pkg: "daemon/member", test: "TestJudge"},
+		{tag: "tie_blamed", pkg: "daemon/member", test: "TestJudge"},
+		{tag: "stored_digest_trusted", pkg: "daemon/member", test: "TestVerify_MakesTheDigestAnew"},
+		{tag: "two_recycles", pkg: "daemon/member", test: "TestPermission"},
+		{tag: "unsound_log_votes", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 50},
 	}
 }
 

@@ -417,7 +417,11 @@ func (cl *clients) poll(o *op) {
 		}
 		o.min = max(o.min, res.ID.Index)
 	}
-	if m.applied.Index >= o.min && m.failed == nil {
+	switch {
+	case m.applied.Index < o.min || m.failed != nil:
+	case m.bereft != nil:
+		cl.end(o, failed)
+	default:
 		cl.serve(o)
 	}
 }

@@ -10,7 +10,7 @@ func Markers() []string {
 		"crash with frames on their way", "a frame survived that nobody waited for",
 		"power lost in the middle of a write", "power lost while starting", "power lost during birth",
 		"opened with state behind commit", "log suffix replaced",
-		"failed closed: log", "failed closed: votes", "failed closed: state",
+		"quarantine found again after a start", "failed closed: log", "failed closed: votes", "failed closed: state",
 		"start failed by a fault of the disk", "quarantined for a fault of the disk",
 		"quarantined for damage: log_corrupt", "damaged member refuses to start", "lost disk waits",
 		"copied directory refused", "disk almost full", "majority damaged",

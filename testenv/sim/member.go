@@ -3,6 +3,8 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -58,6 +60,7 @@ type member struct {
 	role    consensus.Role
 	applied ident.EntryID
 	failed  error // the replica failed closed
+	bereft  error // it goes on without its state
 	turning bool  // a turn of the loop is planned
 
 	pausedUntil time.Duration
@@ -221,14 +224,18 @@ func (m *member) seek() {
 func (m *member) serve() {
 	c := m.c
 	m.checkIdentity()
-	r, err := m.process.Replica(0)
+	r := m.process.Taking(0)
+	_, err := m.process.Replica(0)
 	if m.dark() {
 		return
 	}
 	m.after(c.around(keepEvery), m.keep)
-	if err != nil {
+	if r == nil {
 		m.closed(err)
 		return
+	}
+	if err != nil {
+		m.excuse(err)
 	}
 	m.noteGeneration(r)
 	m.replica, m.driver = r, r.Drive()
@@ -237,8 +244,10 @@ func (m *member) serve() {
 	m.role = s.Role
 	c.note(m.id, "open", s.Term, s.Last, s.Commit, s.Applied)
 	m.checkRecovered(s)
-	m.noteApplied()
-	c.oracle.stands(m)
+	if m.bereft == nil {
+		m.noteApplied()
+		c.oracle.stands(m)
+	}
 	m.tickLater()
 	m.after(c.around(c.plan.flushEvery), m.flush)
 	m.after(c.upTo(200*time.Millisecond), m.measure)
@@ -264,6 +273,16 @@ func (m *member) closed(err error) {
 	default:
 		c.violated("member %d has no replica: %w", m.id, err)
 	}
+}
+
+// excuse: a replica that was opened takes part in quarantine, as it did before its process ended.
+func (m *member) excuse(err error) {
+	_, latched, _ := m.dir.Group(0).Reseed()
+	if !latched {
+		m.c.violated("member %d opens and is in quarantine: %w", m.id, err)
+	}
+	m.bereft = err
+	m.c.sometimes("quarantine found again after a start")
 }
 
 // noteGeneration takes note of what was opened. A new generation came by an artifact.
@@ -313,12 +332,9 @@ func (m *member) keep() {
 	if m.dark() {
 		return
 	}
-	r, err := m.process.Replica(0)
-	if err != nil {
-		r = nil
-	}
-	if r == m.replica {
+	if r := m.process.Taking(0); r == m.replica {
 		m.tellPins()
+		m.tellDigests()
 		m.look()
 		return
 	}
@@ -328,7 +344,7 @@ func (m *member) keep() {
 	}
 	m.life++ // what was under way is void
 	m.c.clients.vanished(m)
-	m.driver, m.replica, m.failed, m.turning, m.role = nil, nil, nil, false, consensus.Role{}
+	m.driver, m.replica, m.failed, m.bereft, m.turning, m.role = nil, nil, nil, nil, false, consensus.Role{}
 	m.c.note(m.id, "replaced", m.life)
 	m.serve()
 }
@@ -342,6 +358,19 @@ func (m *member) tellPins() {
 	for _, o := range m.c.members {
 		if o != m && o.serving() && m.c.net.open(m.id, o.id) {
 			o.process.Pinned(m.as, pins)
+		}
+	}
+}
+
+// tellDigests tells the others what this member's states added up to.
+func (m *member) tellDigests() {
+	if !m.serving() {
+		return
+	}
+	digests := m.process.Digests()
+	for _, o := range m.c.members {
+		if o != m && o.serving() && m.c.net.open(m.id, o.id) {
+			o.process.Digested(ident.MemberID(m.id), digests)
 		}
 	}
 }
@@ -415,6 +444,9 @@ func (m *member) look() {
 	if s.Failed != nil && m.failed == nil {
 		m.driverFailed(s.Failed)
 		return
+	}
+	if s.Stateless != nil && m.bereft == nil {
+		m.stateLost(s.Stateless)
 	}
 	if s.Role != m.role {
 		m.newRole(s.Role)
@@ -504,7 +536,9 @@ func (m *member) durable(frames []*consensus.Append) {
 	if !sync {
 		return
 	}
-	if left := append(m.disk.Unsynced(dataDir, ".wal"), m.disk.Unsynced(dataDir, "/votes")...); len(left) > 0 {
+	left := append(m.disk.Unsynced(dataDir, ".wal"), m.disk.Unsynced(dataDir, "/votes")...)
+	left = slices.DeleteFunc(left, func(path string) bool { return strings.Contains(path, "/kept-") }) // evidence, as it was
+	if len(left) > 0 {
 		c.violated("member %d claims that its log is durable, and %v is not", m.id, left)
 	}
 }
@@ -553,6 +587,10 @@ func (m *member) driverFailed(err error) {
 	if m.dark() || m.failed != nil {
 		return
 	}
+	if s := m.replica.Status(); s.Failed == nil && s.Stateless != nil {
+		m.look()
+		return
+	}
 	m.failed = err
 	stage := "?"
 	if f, ok := errors.AsType[*replica.FailedError](m.replica.Status().Failed); ok {
@@ -565,6 +603,23 @@ func (m *member) driverFailed(err error) {
 	}
 	c.sometimes("failed closed: " + stage)
 	m.driver.Tick() // answers everybody
+	c.clients.answers(m)
+	if len(c.members) == 1 || c.chance(0.5) { // else it is left to its keeper
+		m.restartAfterFailure()
+	}
+}
+
+// stateLost: the replica gave up its state and goes on with its log. Only trouble with the disk excuses it.
+func (m *member) stateLost(err error) {
+	c := m.c
+	m.bereft = err
+	c.note(m.id, "without state")
+	if m.trouble == nil && !m.damaged {
+		c.violated("member %d gives up its state: %w", m.id, err)
+		return
+	}
+	c.sometimes("failed closed: state")
+	m.driver.Turn() // answers everybody
 	c.clients.answers(m)
 	if len(c.members) == 1 || c.chance(0.5) { // else it is left to its keeper
 		m.restartAfterFailure()
@@ -594,7 +649,7 @@ func (m *member) end(next *simfs.FS) {
 	m.trouble = nil
 	m.letGo()
 	m.process, m.dir, m.driver, m.replica = nil, nil, nil, nil
-	m.failed, m.turning, m.role = nil, false, consensus.Role{}
+	m.failed, m.bereft, m.turning, m.role = nil, nil, false, consensus.Role{}
 	m.pausedUntil, m.hangUntil = 0, 0
 }
 
@@ -628,7 +683,7 @@ func (m *member) heal() {
 	switch {
 	case !m.up():
 		m.restartIn(m.c.upTo(m.c.plan.election()))
-	case m.failed != nil && !m.damaged, m.driver == nil && !m.damaged && m.dir.Member().ID != 0:
+	case (m.failed != nil || m.bereft != nil) && !m.damaged, m.driver == nil && !m.damaged && m.dir.Member().ID != 0:
 		m.end(m.disk.Kill())
 		m.restartIn(m.c.upTo(m.c.plan.election()))
 	default:
@@ -756,7 +811,7 @@ func (m *member) String() string {
 	if m.up() {
 		s += fmt.Sprintf(", %s %v", m.process.Status().Phase, m.process.Status().WaitingFor)
 	}
-	for what, err := range map[string]error{"trouble": m.trouble, "failed": m.failed} {
+	for what, err := range map[string]error{"trouble": m.trouble, "failed": m.failed, "without state": m.bereft} {
 		if err != nil {
 			s += fmt.Sprintf(", %s: %v", what, err)
 		}

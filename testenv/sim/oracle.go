@@ -61,6 +61,7 @@ type choice struct {
 	id    ident.EntryID
 	data  uint64 // hash of the entry
 	state uint64 // hash of the state that has applied it
+	sums  state.Digest
 
 	// In force from here on.
 	conf   *pb.ConfState
@@ -211,7 +212,7 @@ func (o *oracle) choose(e *pb.Entry) {
 		return
 	}
 	id, was := entryID(e), o.newest()
-	now := choice{id: id, data: hashEntry(e), state: h, conf: o.store.Position().Conf, roster: cmp.Or(run.Roster, was.roster)}
+	now := choice{id: id, data: hashEntry(e), state: h, sums: o.store.Position().Digest, conf: o.store.Position().Conf, roster: cmp.Or(run.Roster, was.roster)}
 	o.chosen = append(o.chosen, now)
 	if now.roster != was.roster {
 		err = o.checkRoster(now.roster)
@@ -274,8 +275,12 @@ func (o *oracle) stands(m *member) {
 		o.c.violated("member %d stands at %s, which was never applied", m.id, m.applied)
 		return
 	}
-	h, err := hashState(m.replica.View())
+	view := m.replica.View()
+	sums := view.Position().Digest
+	h, err := hashState(view)
 	switch {
+	case sums.Version != 0 && o.chosen[i].sums.Version != 0 && !sums.Equal(o.chosen[i].sums):
+		o.c.violated("member %d has another digest at %s", m.id, m.applied)
 	case err != nil && (m.damaged || m.trouble != nil):
 		o.c.sometimes("state cannot be read for a fault")
 	case err != nil:

@@ -156,6 +156,17 @@ type pendingBarrier struct {
 	ofLife uint64
 }
 
+// Permit is answered at once or not at all.
+func (p port) Permit(ctx context.Context, addr string, r peer.PermitRequest) (peer.PermitReply, error) {
+	o, err := p.reach(addr)
+	if err != nil {
+		return peer.PermitReply{}, err
+	}
+	reply, err := o.process.Permit(ctx, r)
+	p.m.c.note(o.id, "permits", p.m.id)
+	return reply, err
+}
+
 // Opened is told at once, or never: raft asks again.
 func (p port) Opened(to ident.MemberID, groups []peer.GroupPosition) {
 	o := p.m.c.byID(to)

@@ -113,6 +113,10 @@ func (n *node) Barrier(context.Context, string, peer.BarrierRequest) (peer.Barri
 	return peer.BarrierReply{}, errors.ErrUnsupported
 }
 
+func (n *node) Permit(context.Context, string, peer.PermitRequest) (peer.PermitReply, error) {
+	return peer.PermitReply{}, errors.ErrUnsupported
+}
+
 func (n *node) Opened(ident.MemberID, []peer.GroupPosition) {}
 
 func (n *node) Report() {}

@@ -38,6 +38,8 @@ type Frame struct {
 	// reports say how far the caller's replicas are. With every ping, and at once when that may be what
 	// a change of the membership waits for.
 	Reports []*Report `protobuf:"bytes,7,rep,name=reports,proto3" json:"reports,omitempty"`
+	// digests come with a ping: what the caller's states added up to after the last checks.
+	Digests []*DigestReport `protobuf:"bytes,8,rep,name=digests,proto3" json:"digests,omitempty"`
 	// at comes with a ping: how far the caller's replicas are durable.
 	At []*GroupPosition `protobuf:"bytes,9,rep,name=at,proto3" json:"at,omitempty"`
 	// clock comes with a pong: the time on the callee's clock, in Unix milliseconds.
@@ -125,6 +127,13 @@ func (x *Frame) GetReports() []*Report {
 	return nil
 }
 
+func (x *Frame) GetDigests() []*DigestReport {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
+}
+
 func (x *Frame) GetAt() []*GroupPosition {
 	if x != nil {
 		return x.At
@@ -199,6 +208,74 @@ func (x *Report) GetCommitted() uint64 {
 	return 0
 }
 
+type DigestReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`     // of the check
+	Version       uint32                 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"` // of the digest; only equal ones are compared
+	Sum           []byte                 `protobuf:"bytes,4,opt,name=sum,proto3" json:"sum,omitempty"`          // 32 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DigestReport) Reset() {
+	*x = DigestReport{}
+	mi := &file_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DigestReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DigestReport) ProtoMessage() {}
+
+func (x *DigestReport) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DigestReport.ProtoReflect.Descriptor instead.
+func (*DigestReport) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *DigestReport) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *DigestReport) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *DigestReport) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *DigestReport) GetSum() []byte {
+	if x != nil {
+		return x.Sum
+	}
+	return nil
+}
+
 type Pin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -210,7 +287,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -222,7 +299,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -235,7 +312,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{2}
+	return file_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Pin) GetGroup() uint32 {
@@ -270,7 +347,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +359,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +372,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{3}
+	return file_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Batch) GetGroup() uint32 {
@@ -333,7 +410,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -345,7 +422,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -358,7 +435,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{4}
+	return file_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Hello) GetCluster() []byte {
@@ -464,7 +541,7 @@ type History struct {
 
 func (x *History) Reset() {
 	*x = History{}
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +553,7 @@ func (x *History) String() string {
 func (*History) ProtoMessage() {}
 
 func (x *History) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +566,7 @@ func (x *History) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use History.ProtoReflect.Descriptor instead.
 func (*History) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{5}
+	return file_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *History) GetEpoch() uint64 {
@@ -518,7 +595,7 @@ type GroupPosition struct {
 
 func (x *GroupPosition) Reset() {
 	*x = GroupPosition{}
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +607,7 @@ func (x *GroupPosition) String() string {
 func (*GroupPosition) ProtoMessage() {}
 
 func (x *GroupPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +620,7 @@ func (x *GroupPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupPosition.ProtoReflect.Descriptor instead.
 func (*GroupPosition) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{6}
+	return file_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GroupPosition) GetGroup() uint32 {
@@ -585,7 +662,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +674,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +687,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{7}
+	return file_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ProbeRequest) GetName() string {
@@ -648,13 +725,14 @@ type ProbeReply struct {
 	Leader         uint64                 `protobuf:"varint,10,opt,name=leader,proto3" json:"leader,omitempty"` // 0: none known
 	Term           uint64                 `protobuf:"varint,11,opt,name=term,proto3" json:"term,omitempty"`
 	DiskFull       bool                   `protobuf:"varint,12,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"` // client writes are refused for want of room
+	Quarantined    bool                   `protobuf:"varint,16,opt,name=quarantined,proto3" json:"quarantined,omitempty"`           // the replica of group 0 is in quarantine
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ProbeReply) Reset() {
 	*x = ProbeReply{}
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +744,7 @@ func (x *ProbeReply) String() string {
 func (*ProbeReply) ProtoMessage() {}
 
 func (x *ProbeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +757,7 @@ func (x *ProbeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeReply.ProtoReflect.Descriptor instead.
 func (*ProbeReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{8}
+	return file_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ProbeReply) GetCluster() []byte {
@@ -766,6 +844,13 @@ func (x *ProbeReply) GetDiskFull() bool {
 	return false
 }
 
+func (x *ProbeReply) GetQuarantined() bool {
+	if x != nil {
+		return x.Quarantined
+	}
+	return false
+}
+
 type SnapshotRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
@@ -781,7 +866,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +878,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +891,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{9}
+	return file_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SnapshotRequest) GetHello() *Hello {
@@ -868,7 +953,7 @@ type SnapshotCursor struct {
 
 func (x *SnapshotCursor) Reset() {
 	*x = SnapshotCursor{}
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +965,7 @@ func (x *SnapshotCursor) String() string {
 func (*SnapshotCursor) ProtoMessage() {}
 
 func (x *SnapshotCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +978,7 @@ func (x *SnapshotCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotCursor.ProtoReflect.Descriptor instead.
 func (*SnapshotCursor) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{10}
+	return file_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SnapshotCursor) GetFile() uint32 {
@@ -921,7 +1006,7 @@ type SnapshotFrame struct {
 
 func (x *SnapshotFrame) Reset() {
 	*x = SnapshotFrame{}
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1018,7 @@ func (x *SnapshotFrame) String() string {
 func (*SnapshotFrame) ProtoMessage() {}
 
 func (x *SnapshotFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1031,7 @@ func (x *SnapshotFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotFrame.ProtoReflect.Descriptor instead.
 func (*SnapshotFrame) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{11}
+	return file_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SnapshotFrame) GetHeader() *SnapshotHeader {
@@ -975,7 +1060,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1072,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[12]
+	mi := &file_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1085,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{12}
+	return file_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SnapshotHeader) GetNeeded() bool {
@@ -1043,7 +1128,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1140,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[13]
+	mi := &file_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1153,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{13}
+	return file_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SnapshotChunk) GetAt() *SnapshotCursor {
@@ -1110,7 +1195,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1122,7 +1207,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[14]
+	mi := &file_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1135,7 +1220,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{14}
+	return file_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BarrierRequest) GetHello() *Hello {
@@ -1169,7 +1254,7 @@ type BarrierReply struct {
 
 func (x *BarrierReply) Reset() {
 	*x = BarrierReply{}
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1266,7 @@ func (x *BarrierReply) String() string {
 func (*BarrierReply) ProtoMessage() {}
 
 func (x *BarrierReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[15]
+	mi := &file_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1279,7 @@ func (x *BarrierReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierReply.ProtoReflect.Descriptor instead.
 func (*BarrierReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{15}
+	return file_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BarrierReply) GetTerm() uint64 {
@@ -1224,7 +1309,7 @@ type FarewellRequest struct {
 
 func (x *FarewellRequest) Reset() {
 	*x = FarewellRequest{}
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1321,7 @@ func (x *FarewellRequest) String() string {
 func (*FarewellRequest) ProtoMessage() {}
 
 func (x *FarewellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[16]
+	mi := &file_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1334,7 @@ func (x *FarewellRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FarewellRequest.ProtoReflect.Descriptor instead.
 func (*FarewellRequest) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{16}
+	return file_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FarewellRequest) GetCluster() []byte {
@@ -1295,7 +1380,7 @@ type FarewellReply struct {
 
 func (x *FarewellReply) Reset() {
 	*x = FarewellReply{}
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1392,7 @@ func (x *FarewellReply) String() string {
 func (*FarewellReply) ProtoMessage() {}
 
 func (x *FarewellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[17]
+	mi := &file_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1405,127 @@ func (x *FarewellReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FarewellReply.ProtoReflect.Descriptor instead.
 func (*FarewellReply) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{17}
+	return file_peer_proto_rawDescGZIP(), []int{18}
+}
+
+type PermitRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	Group         uint32                 `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PermitRequest) Reset() {
+	*x = PermitRequest{}
+	mi := &file_peer_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PermitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PermitRequest) ProtoMessage() {}
+
+func (x *PermitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PermitRequest.ProtoReflect.Descriptor instead.
+func (*PermitRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PermitRequest) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *PermitRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+type PermitReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Granted       bool                   `protobuf:"varint,1,opt,name=granted,proto3" json:"granted,omitempty"`
+	Refused       string                 `protobuf:"bytes,2,opt,name=refused,proto3" json:"refused,omitempty"`                    // why not, for people; empty: granted
+	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`                         // of the leader: the permit ends with it
+	WindowMs      uint64                 `protobuf:"varint,4,opt,name=window_ms,json=windowMs,proto3" json:"window_ms,omitempty"` // or after this long
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PermitReply) Reset() {
+	*x = PermitReply{}
+	mi := &file_peer_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PermitReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PermitReply) ProtoMessage() {}
+
+func (x *PermitReply) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PermitReply.ProtoReflect.Descriptor instead.
+func (*PermitReply) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PermitReply) GetGranted() bool {
+	if x != nil {
+		return x.Granted
+	}
+	return false
+}
+
+func (x *PermitReply) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
+func (x *PermitReply) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *PermitReply) GetWindowMs() uint64 {
+	if x != nil {
+		return x.WindowMs
+	}
+	return 0
 }
 
 var File_peer_proto protoreflect.FileDescriptor
@@ -1329,7 +1534,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
 	"peer.proto\x12\rtidal.peer.v1\x1a\n" +
-	"raft.proto\"\xde\x02\n" +
+	"raft.proto\"\x95\x03\n" +
 	"\x05Frame\x12*\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.tidal.peer.v1.HelloR\x05hello\x12.\n" +
 	"\abatches\x18\x02 \x03(\v2\x14.tidal.peer.v1.BatchR\abatches\x12\x12\n" +
@@ -1337,14 +1542,20 @@ const file_peer_proto_rawDesc = "" +
 	"\x04pong\x18\x04 \x01(\x04R\x04pong\x124\n" +
 	"\x06opened\x18\x05 \x03(\v2\x1c.tidal.peer.v1.GroupPositionR\x06opened\x12&\n" +
 	"\x04pins\x18\x06 \x03(\v2\x12.tidal.peer.v1.PinR\x04pins\x12/\n" +
-	"\areports\x18\a \x03(\v2\x15.tidal.peer.v1.ReportR\areports\x12,\n" +
+	"\areports\x18\a \x03(\v2\x15.tidal.peer.v1.ReportR\areports\x125\n" +
+	"\adigests\x18\b \x03(\v2\x1b.tidal.peer.v1.DigestReportR\adigests\x12,\n" +
 	"\x02at\x18\t \x03(\v2\x1c.tidal.peer.v1.GroupPositionR\x02at\x12\x14\n" +
 	"\x05clock\x18\n" +
 	" \x01(\x03R\x05clock\"V\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x18\n" +
 	"\aapplied\x18\x02 \x01(\x04R\aapplied\x12\x1c\n" +
-	"\tcommitted\x18\x03 \x01(\x04R\tcommitted\"E\n" +
+	"\tcommitted\x18\x03 \x01(\x04R\tcommitted\"f\n" +
+	"\fDigestReport\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\rR\aversion\x12\x10\n" +
+	"\x03sum\x18\x04 \x01(\fR\x03sum\"E\n" +
 	"\x03Pin\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x14\n" +
@@ -1379,7 +1590,7 @@ const file_peer_proto_rawDesc = "" +
 	"\fProbeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\fR\vincarnation\x12'\n" +
-	"\x0ftopology_digest\x18\x03 \x01(\fR\x0etopologyDigest\"\xd7\x02\n" +
+	"\x0ftopology_digest\x18\x03 \x01(\fR\x0etopologyDigest\"\xf9\x02\n" +
 	"\n" +
 	"ProbeReply\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\fR\acluster\x12\x16\n" +
@@ -1394,7 +1605,8 @@ const file_peer_proto_rawDesc = "" +
 	"\x06leader\x18\n" +
 	" \x01(\x04R\x06leader\x12\x12\n" +
 	"\x04term\x18\v \x01(\x04R\x04term\x12\x1b\n" +
-	"\tdisk_full\x18\f \x01(\bR\bdiskFull\"\xf6\x01\n" +
+	"\tdisk_full\x18\f \x01(\bR\bdiskFull\x12 \n" +
+	"\vquarantined\x18\x10 \x01(\bR\vquarantined\"\xf6\x01\n" +
 	"\x0fSnapshotRequest\x12*\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.tidal.peer.v1.HelloR\x05hello\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\rR\x05group\x12\x1d\n" +
@@ -1434,13 +1646,22 @@ const file_peer_proto_rawDesc = "" +
 	"\vincarnation\x18\x03 \x01(\fR\vincarnation\x12\x18\n" +
 	"\aexpired\x18\x04 \x01(\bR\aexpired\x12%\n" +
 	"\x0eroster_version\x18\x05 \x01(\x04R\rrosterVersion\"\x0f\n" +
-	"\rFarewellReply2\xe3\x02\n" +
+	"\rFarewellReply\"Q\n" +
+	"\rPermitRequest\x12*\n" +
+	"\x05hello\x18\x01 \x01(\v2\x14.tidal.peer.v1.HelloR\x05hello\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\rR\x05group\"r\n" +
+	"\vPermitReply\x12\x18\n" +
+	"\agranted\x18\x01 \x01(\bR\agranted\x12\x18\n" +
+	"\arefused\x18\x02 \x01(\tR\arefused\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x1b\n" +
+	"\twindow_ms\x18\x04 \x01(\x04R\bwindowMs2\xa7\x03\n" +
 	"\x04Peer\x12?\n" +
 	"\x05Probe\x12\x1b.tidal.peer.v1.ProbeRequest\x1a\x19.tidal.peer.v1.ProbeReply\x128\n" +
 	"\x06Stream\x12\x14.tidal.peer.v1.Frame\x1a\x14.tidal.peer.v1.Frame(\x010\x01\x12O\n" +
 	"\rFetchSnapshot\x12\x1e.tidal.peer.v1.SnapshotRequest\x1a\x1c.tidal.peer.v1.SnapshotFrame0\x01\x12E\n" +
 	"\aBarrier\x12\x1d.tidal.peer.v1.BarrierRequest\x1a\x1b.tidal.peer.v1.BarrierReply\x12H\n" +
-	"\bFarewell\x12\x1e.tidal.peer.v1.FarewellRequest\x1a\x1c.tidal.peer.v1.FarewellReplyB-Z+github.com/tidaldb/tidal/daemon/peer/peerpbb\x06proto3"
+	"\bFarewell\x12\x1e.tidal.peer.v1.FarewellRequest\x1a\x1c.tidal.peer.v1.FarewellReply\x12B\n" +
+	"\x06Permit\x12\x1c.tidal.peer.v1.PermitRequest\x1a\x1a.tidal.peer.v1.PermitReplyB-Z+github.com/tidaldb/tidal/daemon/peer/peerpbb\x06proto3"
 
 var (
 	file_peer_proto_rawDescOnce sync.Once
@@ -1454,60 +1675,67 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_peer_proto_goTypes = []any{
 	(*Frame)(nil),           // 0: tidal.peer.v1.Frame
 	(*Report)(nil),          // 1: tidal.peer.v1.Report
-	(*Pin)(nil),             // 2: tidal.peer.v1.Pin
-	(*Batch)(nil),           // 3: tidal.peer.v1.Batch
-	(*Hello)(nil),           // 4: tidal.peer.v1.Hello
-	(*History)(nil),         // 5: tidal.peer.v1.History
-	(*GroupPosition)(nil),   // 6: tidal.peer.v1.GroupPosition
-	(*ProbeRequest)(nil),    // 7: tidal.peer.v1.ProbeRequest
-	(*ProbeReply)(nil),      // 8: tidal.peer.v1.ProbeReply
-	(*SnapshotRequest)(nil), // 9: tidal.peer.v1.SnapshotRequest
-	(*SnapshotCursor)(nil),  // 10: tidal.peer.v1.SnapshotCursor
-	(*SnapshotFrame)(nil),   // 11: tidal.peer.v1.SnapshotFrame
-	(*SnapshotHeader)(nil),  // 12: tidal.peer.v1.SnapshotHeader
-	(*SnapshotChunk)(nil),   // 13: tidal.peer.v1.SnapshotChunk
-	(*BarrierRequest)(nil),  // 14: tidal.peer.v1.BarrierRequest
-	(*BarrierReply)(nil),    // 15: tidal.peer.v1.BarrierReply
-	(*FarewellRequest)(nil), // 16: tidal.peer.v1.FarewellRequest
-	(*FarewellReply)(nil),   // 17: tidal.peer.v1.FarewellReply
-	(*raftpb.Message)(nil),  // 18: raftpb.Message
+	(*DigestReport)(nil),    // 2: tidal.peer.v1.DigestReport
+	(*Pin)(nil),             // 3: tidal.peer.v1.Pin
+	(*Batch)(nil),           // 4: tidal.peer.v1.Batch
+	(*Hello)(nil),           // 5: tidal.peer.v1.Hello
+	(*History)(nil),         // 6: tidal.peer.v1.History
+	(*GroupPosition)(nil),   // 7: tidal.peer.v1.GroupPosition
+	(*ProbeRequest)(nil),    // 8: tidal.peer.v1.ProbeRequest
+	(*ProbeReply)(nil),      // 9: tidal.peer.v1.ProbeReply
+	(*SnapshotRequest)(nil), // 10: tidal.peer.v1.SnapshotRequest
+	(*SnapshotCursor)(nil),  // 11: tidal.peer.v1.SnapshotCursor
+	(*SnapshotFrame)(nil),   // 12: tidal.peer.v1.SnapshotFrame
+	(*SnapshotHeader)(nil),  // 13: tidal.peer.v1.SnapshotHeader
+	(*SnapshotChunk)(nil),   // 14: tidal.peer.v1.SnapshotChunk
+	(*BarrierRequest)(nil),  // 15: tidal.peer.v1.BarrierRequest
+	(*BarrierReply)(nil),    // 16: tidal.peer.v1.BarrierReply
+	(*FarewellRequest)(nil), // 17: tidal.peer.v1.FarewellRequest
+	(*FarewellReply)(nil),   // 18: tidal.peer.v1.FarewellReply
+	(*PermitRequest)(nil),   // 19: tidal.peer.v1.PermitRequest
+	(*PermitReply)(nil),     // 20: tidal.peer.v1.PermitReply
+	(*raftpb.Message)(nil),  // 21: raftpb.Message
 }
 var file_peer_proto_depIdxs = []int32{
-	4,  // 0: tidal.peer.v1.Frame.hello:type_name -> tidal.peer.v1.Hello
-	3,  // 1: tidal.peer.v1.Frame.batches:type_name -> tidal.peer.v1.Batch
-	6,  // 2: tidal.peer.v1.Frame.opened:type_name -> tidal.peer.v1.GroupPosition
-	2,  // 3: tidal.peer.v1.Frame.pins:type_name -> tidal.peer.v1.Pin
+	5,  // 0: tidal.peer.v1.Frame.hello:type_name -> tidal.peer.v1.Hello
+	4,  // 1: tidal.peer.v1.Frame.batches:type_name -> tidal.peer.v1.Batch
+	7,  // 2: tidal.peer.v1.Frame.opened:type_name -> tidal.peer.v1.GroupPosition
+	3,  // 3: tidal.peer.v1.Frame.pins:type_name -> tidal.peer.v1.Pin
 	1,  // 4: tidal.peer.v1.Frame.reports:type_name -> tidal.peer.v1.Report
-	6,  // 5: tidal.peer.v1.Frame.at:type_name -> tidal.peer.v1.GroupPosition
-	18, // 6: tidal.peer.v1.Batch.messages:type_name -> raftpb.Message
-	6,  // 7: tidal.peer.v1.Hello.groups:type_name -> tidal.peer.v1.GroupPosition
-	5,  // 8: tidal.peer.v1.Hello.history:type_name -> tidal.peer.v1.History
-	4,  // 9: tidal.peer.v1.SnapshotRequest.hello:type_name -> tidal.peer.v1.Hello
-	10, // 10: tidal.peer.v1.SnapshotRequest.resume:type_name -> tidal.peer.v1.SnapshotCursor
-	12, // 11: tidal.peer.v1.SnapshotFrame.header:type_name -> tidal.peer.v1.SnapshotHeader
-	13, // 12: tidal.peer.v1.SnapshotFrame.chunk:type_name -> tidal.peer.v1.SnapshotChunk
-	10, // 13: tidal.peer.v1.SnapshotHeader.from:type_name -> tidal.peer.v1.SnapshotCursor
-	10, // 14: tidal.peer.v1.SnapshotChunk.at:type_name -> tidal.peer.v1.SnapshotCursor
-	4,  // 15: tidal.peer.v1.BarrierRequest.hello:type_name -> tidal.peer.v1.Hello
-	7,  // 16: tidal.peer.v1.Peer.Probe:input_type -> tidal.peer.v1.ProbeRequest
-	0,  // 17: tidal.peer.v1.Peer.Stream:input_type -> tidal.peer.v1.Frame
-	9,  // 18: tidal.peer.v1.Peer.FetchSnapshot:input_type -> tidal.peer.v1.SnapshotRequest
-	14, // 19: tidal.peer.v1.Peer.Barrier:input_type -> tidal.peer.v1.BarrierRequest
-	16, // 20: tidal.peer.v1.Peer.Farewell:input_type -> tidal.peer.v1.FarewellRequest
-	8,  // 21: tidal.peer.v1.Peer.Probe:output_type -> tidal.peer.v1.ProbeReply
-	0,  // 22: tidal.peer.v1.Peer.Stream:output_type -> tidal.peer.v1.Frame
-	11, // 23: tidal.peer.v1.Peer.FetchSnapshot:output_type -> tidal.peer.v1.SnapshotFrame
-	15, // 24: tidal.peer.v1.Peer.Barrier:output_type -> tidal.peer.v1.BarrierReply
-	17, // 25: tidal.peer.v1.Peer.Farewell:output_type -> tidal.peer.v1.FarewellReply
-	21, // [21:26] is the sub-list for method output_type
-	16, // [16:21] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	2,  // 5: tidal.peer.v1.Frame.digests:type_name -> tidal.peer.v1.DigestReport
+	7,  // 6: tidal.peer.v1.Frame.at:type_name -> tidal.peer.v1.GroupPosition
+	21, // 7: tidal.peer.v1.Batch.messages:type_name -> raftpb.Message
+	7,  // 8: tidal.peer.v1.Hello.groups:type_name -> tidal.peer.v1.GroupPosition
+	6,  // 9: tidal.peer.v1.Hello.history:type_name -> tidal.peer.v1.History
+	5,  // 10: tidal.peer.v1.SnapshotRequest.hello:type_name -> tidal.peer.v1.Hello
+	11, // 11: tidal.peer.v1.SnapshotRequest.resume:type_name -> tidal.peer.v1.SnapshotCursor
+	13, // 12: tidal.peer.v1.SnapshotFrame.header:type_name -> tidal.peer.v1.SnapshotHeader
+	14, // 13: tidal.peer.v1.SnapshotFrame.chunk:type_name -> tidal.peer.v1.SnapshotChunk
+	11, // 14: tidal.peer.v1.SnapshotHeader.from:type_name -> tidal.peer.v1.SnapshotCursor
+	11, // 15: tidal.peer.v1.SnapshotChunk.at:type_name -> tidal.peer.v1.SnapshotCursor
+	5,  // 16: tidal.peer.v1.BarrierRequest.hello:type_name -> tidal.peer.v1.Hello
+	5,  // 17: tidal.peer.v1.PermitRequest.hello:type_name -> tidal.peer.v1.Hello
+	8,  // 18: tidal.peer.v1.Peer.Probe:input_type -> tidal.peer.v1.ProbeRequest
+	0,  // 19: tidal.peer.v1.Peer.Stream:input_type -> tidal.peer.v1.Frame
+	10, // 20: tidal.peer.v1.Peer.FetchSnapshot:input_type -> tidal.peer.v1.SnapshotRequest
+	15, // 21: tidal.peer.v1.Peer.Barrier:input_type -> tidal.peer.v1.BarrierRequest
+	17, // 22: tidal.peer.v1.Peer.Farewell:input_type -> tidal.peer.v1.FarewellRequest
+	19, // 23: tidal.peer.v1.Peer.Permit:input_type -> tidal.peer.v1.PermitRequest
+	9,  // 24: tidal.peer.v1.Peer.Probe:output_type -> tidal.peer.v1.ProbeReply
+	0,  // 25: tidal.peer.v1.Peer.Stream:output_type -> tidal.peer.v1.Frame
+	12, // 26: tidal.peer.v1.Peer.FetchSnapshot:output_type -> tidal.peer.v1.SnapshotFrame
+	16, // 27: tidal.peer.v1.Peer.Barrier:output_type -> tidal.peer.v1.BarrierReply
+	18, // 28: tidal.peer.v1.Peer.Farewell:output_type -> tidal.peer.v1.FarewellReply
+	20, // 29: tidal.peer.v1.Peer.Permit:output_type -> tidal.peer.v1.PermitReply
+	24, // [24:30] is the sub-list for method output_type
+	18, // [18:24] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1521,7 +1749,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,7 @@ const (
 	Peer_FetchSnapshot_FullMethodName = "/tidal.peer.v1.Peer/FetchSnapshot"
 	Peer_Barrier_FullMethodName       = "/tidal.peer.v1.Peer/Barrier"
 	Peer_Farewell_FullMethodName      = "/tidal.peer.v1.Peer/Farewell"
+	Peer_Permit_FullMethodName        = "/tidal.peer.v1.Peer/Permit"
 )
 
 // PeerClient is the client API for Peer service.
@@ -48,6 +49,9 @@ type PeerClient interface {
 	Barrier(ctx context.Context, in *BarrierRequest, opts ...grpc.CallOption) (*BarrierReply, error)
 	// Farewell tells a member that it belongs to the cluster no more. It answers once that is durable.
 	Farewell(ctx context.Context, in *FarewellRequest, opts ...grpc.CallOption) (*FarewellReply, error)
+	// Permit asks the leader of a group whether the caller, a voter, may close its replica to have its
+	// data replaced. A refusal is a reply, not an error.
+	Permit(ctx context.Context, in *PermitRequest, opts ...grpc.CallOption) (*PermitReply, error)
 }
 
 type peerClient struct {
@@ -120,6 +124,16 @@ func (c *peerClient) Farewell(ctx context.Context, in *FarewellRequest, opts ...
 	return out, nil
 }
 
+func (c *peerClient) Permit(ctx context.Context, in *PermitRequest, opts ...grpc.CallOption) (*PermitReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PermitReply)
+	err := c.cc.Invoke(ctx, Peer_Permit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -139,6 +153,9 @@ type PeerServer interface {
 	Barrier(context.Context, *BarrierRequest) (*BarrierReply, error)
 	// Farewell tells a member that it belongs to the cluster no more. It answers once that is durable.
 	Farewell(context.Context, *FarewellRequest) (*FarewellReply, error)
+	// Permit asks the leader of a group whether the caller, a voter, may close its replica to have its
+	// data replaced. A refusal is a reply, not an error.
+	Permit(context.Context, *PermitRequest) (*PermitReply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -163,6 +180,9 @@ func (UnimplementedPeerServer) Barrier(context.Context, *BarrierRequest) (*Barri
 }
 func (UnimplementedPeerServer) Farewell(context.Context, *FarewellRequest) (*FarewellReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Farewell not implemented")
+}
+func (UnimplementedPeerServer) Permit(context.Context, *PermitRequest) (*PermitReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Permit not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -257,6 +277,24 @@ func _Peer_Farewell_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Permit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PermitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Permit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Permit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Permit(ctx, req.(*PermitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -275,6 +313,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Farewell",
 			Handler:    _Peer_Farewell_Handler,
+		},
+		{
+			MethodName: "Permit",
+			Handler:    _Peer_Permit_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

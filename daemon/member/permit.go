@@ -1,0 +1,115 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/peer"
+	"github.com/tidaldb/tidal/daemon/replica"
+)
+
+// defaultReseedWindow is how long a permit to close a replica lasts.
+const defaultReseedWindow = 30 * time.Second
+
+// permission is what a leader looks at before it lets a voter close its replica.
+type permission struct {
+	self, asker ident.MemberID
+	conf        *pb.ConfState
+	// acked are the members that acknowledged within an election timeout.
+	acked map[ident.MemberID]bool
+	// holder closes its replica now; 0: nobody does.
+	holder ident.MemberID
+}
+
+// refused says why the asker must not close its replica now; empty: it may. Its log is sound, and stays, so
+// it misses what a restart would miss. That leaves a majority without it, or there is none without it
+// anyway: of two voters both are needed, whatever is done.
+func (p permission) refused() string {
+	switch {
+	case p.holder != 0 && p.holder != p.asker && !mutantTwoRecycles:
+		return fmt.Sprintf("member %s is being installed: one at a time", p.holder)
+	case len(p.conf.GetVoters()) <= 2 && len(p.conf.GetVotersOutgoing()) == 0:
+		return ""
+	}
+	q := membership.QuorumOf(p.conf, func(id ident.MemberID) bool {
+		return id != p.asker && (id == p.self || p.acked[id])
+	})
+	if !q.Reached() {
+		return fmt.Sprintf("without it %d of %d voters acknowledge, %d are needed", q.Up, q.Voters, q.Needed)
+	}
+	return ""
+}
+
+// permits remembers, on a leader, who may have its replica closed.
+type permits struct {
+	mu struct {
+		sync.Mutex
+		holder ident.MemberID
+		term   uint64 // in which it was given: it ends with it
+		until  time.Time
+	}
+}
+
+// holding is who holds a permit of this term; 0: nobody.
+func (p *permits) holding(term uint64, now time.Time) ident.MemberID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.term != term || !now.Before(p.mu.until) {
+		return 0
+	}
+	return p.mu.holder
+}
+
+func (p *permits) give(to ident.MemberID, term uint64, until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.holder, p.mu.term, p.mu.until = to, term, until
+}
+
+// opened ends the permit of a member whose replica is open again.
+func (p *permits) opened(id ident.MemberID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.holder == id {
+		p.mu.holder = 0
+	}
+}
+
+// Permit says whether a voter may close its replica to have its data replaced, as the leader sees it.
+func (m *Member) Permit(_ context.Context, r peer.PermitRequest) (peer.PermitReply, error) {
+	if refusal := m.refuse(r.Hello); refusal != nil {
+		return peer.PermitReply{}, refusal
+	}
+	g := m.taking(r.Group)
+	if g == nil {
+		return peer.PermitReply{}, fmt.Errorf("group %s is not open on %s", r.Group, m.opts.Name)
+	}
+	s := g.replica.Status()
+	if s.State != raft.StateLeader {
+		return peer.PermitReply{}, &replica.NotLeaderError{Term: s.Term, Leader: s.Leader}
+	}
+	now := m.opts.Now()
+	p := permission{self: m.identity().ID, asker: r.Hello.Member, conf: s.Conf, acked: map[ident.MemberID]bool{}, holder: g.keeper.permits.holding(s.Term, now)}
+	for _, x := range s.Progress {
+		p.acked[x.ID] = x.Active
+	}
+	if why := p.refused(); why != "" {
+		return peer.PermitReply{Refused: why, Term: s.Term}, nil
+	}
+	g.keeper.permits.give(r.Hello.Member, s.Term, now.Add(m.reseedWindow()))
+	return peer.PermitReply{Granted: true, Term: s.Term, Window: m.reseedWindow()}, nil
+}
+
+func (m *Member) reseedWindow() time.Duration {
+	if m.opts.ReseedWindow == 0 {
+		return defaultReseedWindow
+	}
+	return m.opts.ReseedWindow
+}

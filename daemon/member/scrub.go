@@ -1,0 +1,185 @@
+package member
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tidaldb/tidal/daemon/apply"
+	"github.com/tidaldb/tidal/daemon/snapshot"
+	"github.com/tidaldb/tidal/daemon/state"
+)
+
+// Scrub is how everything that states hold is read again, in the background. 0: the default.
+type Scrub struct {
+	Every time.Duration // from the end of one pass to the beginning of the next; 24 h. Negative: never
+	After time.Duration // from the opening of a replica to the first pass; 1 min
+	Rate  int64         // bytes a second; 20 MiB. Negative: unlimited
+}
+
+func (s Scrub) withDefaults() Scrub {
+	return Scrub{Every: cmp.Or(s.Every, 24*time.Hour), After: cmp.Or(s.After, time.Minute), Rate: cmp.Or(s.Rate, 20<<20)}
+}
+
+// ScrubStatus is what the scrubs of a replica came to, since this process started.
+type ScrubStatus struct {
+	Running bool
+	Bytes   int64 // read by the pass that runs, or ran last
+	// At and Index are of the last pass that ended and found nothing wrong: the state of that index was
+	// what had been written. Zero: none did.
+	At    time.Time
+	Index uint64
+}
+
+// scrubs are the passes over one replica.
+type scrubs struct {
+	mu struct {
+		sync.Mutex
+		ScrubStatus
+	}
+}
+
+func (s *scrubs) status() ScrubStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.ScrubStatus
+}
+
+// scrubber scrubs an open replica again and again, on a goroutine of its own.
+type scrubber struct {
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// startScrubber begins to scrub g. end is called before the store is closed, which waits for views.
+func (m *Member) startScrubber(g *group) (end func()) {
+	o := m.opts.Scrub.withDefaults()
+	if m.opts.Foreground || o.Every < 0 {
+		return func() {}
+	}
+	var s scrubber
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(context.Background())
+	s.done.Go(func() {
+		timer := time.NewTimer(o.After)
+		defer timer.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+			}
+			g.scrub(ctx, m, newPace(o.Rate))
+			timer.Reset(o.Every)
+		}
+	})
+	return func() {
+		s.stop()
+		s.done.Wait()
+	}
+}
+
+// scrub is one pass. What it finds puts the replica into quarantine. pace is told of every pair; nil:
+// nobody holds it up.
+func (g *group) scrub(ctx context.Context, m *Member, pace *pace) {
+	s := &g.keeper.scrubs
+	s.mu.Lock()
+	s.mu.Running, s.mu.Bytes = true, 0
+	s.mu.Unlock()
+	view := g.store.NewView()
+	at := view.Position().Applied
+	err := apply.Scrub(view, func(bytes int) error {
+		s.mu.Lock()
+		s.mu.Bytes += int64(bytes)
+		s.mu.Unlock()
+		m.metrics.scrubbed.Add(float64(bytes))
+		return pace.wait(ctx, bytes)
+	})
+	err = errors.Join(err, view.Close())
+	s.mu.Lock()
+	s.mu.Running = false
+	if err == nil {
+		s.mu.At, s.mu.Index = m.opts.Now(), at.Index
+	}
+	s.mu.Unlock()
+	switch {
+	case err == nil:
+		m.metrics.scrubs.WithLabelValues("sound").Inc()
+		m.log.Info("state scrubbed", slog.Any("group", g.id), slog.Uint64("index", at.Index), slog.Int64("bytes", s.status().Bytes))
+	case ctx.Err() != nil || errors.Is(err, state.ErrClosed):
+		m.metrics.scrubs.WithLabelValues("ended").Inc()
+	default:
+		m.metrics.scrubs.WithLabelValues("rot").Inc()
+		m.onStateFatal(g, fmt.Errorf("scrub: %w", err))
+	}
+}
+
+// pace holds up a reader so that it reads no more than rate bytes a second. nil holds up nobody.
+type pace struct {
+	rate  int64
+	began time.Time
+	read  int64
+	since int64 // read since the clock was looked at
+}
+
+// newPace begins to count. A rate below 1 is no limit.
+func newPace(rate int64) *pace {
+	if rate < 1 {
+		return nil
+	}
+	return &pace{rate: rate, began: time.Now()}
+}
+
+// paceStep is how much is read between two looks at the clock.
+const paceStep = 64 << 10
+
+func (p *pace) wait(ctx context.Context, bytes int) error {
+	if p == nil {
+		return ctx.Err()
+	}
+	p.read += int64(bytes)
+	if p.since += int64(bytes); p.since < min(paceStep, p.rate) {
+		return ctx.Err()
+	}
+	p.since = 0
+	early := time.Duration(float64(p.read)/float64(p.rate)*float64(time.Second)) - time.Since(p.began)
+	if early <= 0 { // what was not used is lost: no burst makes up for it
+		p.began, p.read = time.Now(), 0
+		return ctx.Err()
+	}
+	timer := time.NewTimer(early)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// verify makes the digest of an installed state from its pairs and holds it against what the artifact
+// promised.
+func verify(a *snapshot.Artifact, store *state.Store) error {
+	view := store.NewView()
+	defer view.Close()
+	at := view.Position()
+	if !mutantStoredDigestTrusted {
+		digest, err := apply.Digest(view, nil)
+		if err != nil {
+			return fmt.Errorf("digest the installed state at %s: %w", at.Applied, err)
+		}
+		at.Digest = digest
+	}
+	return a.Verify(at)
+}
+
+// prove scrubs a state that was installed before this start, and whose artifact is gone.
+func prove(store *state.Store) error {
+	view := store.NewView()
+	defer view.Close()
+	return apply.Scrub(view, nil)
+}

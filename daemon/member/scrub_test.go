@@ -1,0 +1,239 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tidaldb/tidal/daemon/apply"
+	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/datadir"
+	"github.com/tidaldb/tidal/daemon/entity"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/peer"
+	"github.com/tidaldb/tidal/daemon/snapshot"
+	"github.com/tidaldb/tidal/daemon/state"
+)
+
+// silence is a network with nobody in it.
+type silence struct{ Network }
+
+func (silence) Send(ident.GroupID, []*pb.Message)           {}
+func (silence) SetPeers([]peer.Peer)                        {}
+func (silence) Opened(ident.MemberID, []peer.GroupPosition) {}
+
+// lone is a member that is alone, driven by its test.
+type lone struct {
+	*Member
+	t   *testing.T
+	fs  vfs.FS
+	dir *datadir.Dir
+}
+
+func newLone(t *testing.T) *lone {
+	l := &lone{t: t, fs: vfs.NewMem()}
+	l.start()
+	t.Cleanup(l.stop)
+	if serves, err := l.Seek(); !serves || err != nil {
+		t.Fatalf("serves %t, %v", serves, err)
+	}
+	return l
+}
+
+func (l *lone) start() {
+	l.t.Helper()
+	dir, err := datadir.Open(datadir.Options{Path: "/data", FS: l.fs, Name: "a", FileID: func(string) (datadir.FileID, error) { return datadir.FileID{Inode: 1}, nil }})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.dir = dir
+	l.Member = New(Options{
+		Dir: dir, DataDir: "/data", FS: l.fs, Name: "a", GRPCAddr: "a:1", HTTPAddr: "a:2",
+		Declared: []membership.Declared{{Name: "a", GRPCAddr: "a:1", HTTPAddr: "a:2"}},
+		Tick:     time.Millisecond, HeartbeatTicks: 1, ElectionTicks: 10, SegmentBytes: 1 << 16,
+		Foreground: true, Now: time.Now, Metrics: prometheus.NewRegistry(),
+	})
+	if err := l.Drive(silence{}); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *lone) stop() {
+	if err := errors.Join(l.Stop(), l.dir.Close()); err != nil {
+		l.t.Error(err)
+	}
+}
+
+func (l *lone) restart() {
+	l.t.Helper()
+	l.stop()
+	l.start()
+}
+
+// write writes one item and waits until it is acknowledged.
+func (l *lone) write(id string) {
+	l.t.Helper()
+	r, err := l.Replica(0)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	d := r.Drive()
+	turn := func() {
+		d.Tick()
+		for len(d.TakeAppends()) > 0 {
+			err = errors.Join(err, d.Append())
+			d.Turn()
+		}
+		for len(d.TakeApplies()) > 0 {
+			err = errors.Join(err, d.Apply())
+			d.Turn()
+		}
+	}
+	for r.Status().Leader == 0 {
+		turn()
+	}
+	data := command.EncodeWrite(command.Write{Records: []command.Record{command.Item{ID: id, Attrs: []byte(`{}`)}}})
+	c, failed := d.Write(data)
+	if failed != nil {
+		l.t.Fatal(failed)
+	}
+	for done := false; !done && err == nil; {
+		turn()
+		var e error
+		if _, done, e = c.Done(); e != nil {
+			l.t.Fatal(e)
+		}
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// set writes a pair into the state behind everybody's back.
+func set(t *testing.T, s *state.Store, key, value string) {
+	t.Helper()
+	b := s.NewBatch()
+	b.Set([]byte(key), []byte(value))
+	if err := errors.Join(b.Commit(s.Position()), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l *lone) quarantined() Cause {
+	_, err := l.Replica(0)
+	if q, ok := errors.AsType[*QuarantinedError](err); ok {
+		return q.Quarantine.Cause
+	}
+	return ""
+}
+
+func (l *lone) quarantineGauge(c Cause) float64 {
+	l.t.Helper()
+	var m dto.Metric
+	if err := l.metrics.quarantined.WithLabelValues("0", string(c)).Write(&m); err != nil {
+		l.t.Fatal(err)
+	}
+	return m.GetGauge().GetValue()
+}
+
+// Rot that a scrub finds puts a replica into quarantine, in which it still votes, and a start does not
+// forget it: only sound data ends it.
+func TestScrub_FindsRot(t *testing.T) {
+	t.Parallel()
+	l := newLone(t)
+	l.write("i")
+	l.ScrubNow(0)
+	if c, s := l.quarantined(), l.Status().Groups[0].Scrub; c != "" || s.Index == 0 || s.Bytes == 0 {
+		t.Fatalf("quarantine %q after the scrub %+v of a sound state", c, s)
+	}
+	store := l.current(0).store
+	key := string(entity.AppendItemKey(nil, 1, "i"))
+	sound, ok, err := store.Get([]byte(key))
+	if err != nil || !ok {
+		t.Fatalf("the item is not there: %v", err)
+	}
+	was := string(sound)
+	set(t, store, key, was+" ")
+	l.ScrubNow(0)
+	for _, when := range []string{"after the scrub", "after a start"} {
+		if c := l.quarantined(); c != CauseStateError {
+			t.Fatalf("%s: quarantine %q, want %q", when, c, CauseStateError)
+		}
+		if l.Taking(0) == nil {
+			t.Errorf("%s: it does not vote any more", when)
+		}
+		gauge := l.quarantineGauge(CauseStateError)
+		if g := l.Status().Groups[0]; gauge != 1 || g.Quarantine == nil || !strings.Contains(g.Quarantine.Detail, "items") {
+			t.Errorf("%s: gauge %g, %+v", when, gauge, g.Quarantine)
+		}
+		l.Keep() // latches a reseed, which nobody can carry out
+		if g := l.Status().Groups[0]; g.Reseed == nil || g.Reseed.Reason != string(CauseStateError) {
+			t.Fatalf("%s: reseed %+v", when, g.Reseed)
+		}
+		if when == "after the scrub" {
+			l.restart()
+		}
+	}
+	set(t, l.current(0).store, key, was)
+	l.restart()
+	l.Keep()
+	if c, g := l.quarantined(), l.Status().Groups[0]; c != "" || g.Reseed != nil || l.quarantineGauge(CauseStateError) != 0 {
+		t.Errorf("with sound data again: quarantine %q, reseed %+v", c, g.Reseed)
+	}
+	l.write("j")
+}
+
+// What was installed is judged by its pairs, not by the digest that came with them.
+func TestVerify_MakesTheDigestAnew(t *testing.T) {
+	t.Parallel()
+	l := newLone(t)
+	l.write("i")
+	store := l.current(0).store
+	a := &snapshot.Artifact{Manifest: &snapshot.Manifest{Position: store.Position()}}
+	if err := verify(a, store); err != nil {
+		t.Fatalf("a sound state: %v", err)
+	}
+	set(t, store, string(entity.AppendItemKey(nil, 1, "i")), "x")
+	if err := verify(a, store); err == nil {
+		t.Error("a state with another pair is as good as its digest says")
+	}
+	if err := prove(store); err == nil {
+		t.Error("prove: it is sound")
+	} else if _, ok := errors.AsType[*apply.MismatchError](err); !ok {
+		t.Errorf("prove: %v, want a *MismatchError", err)
+	}
+}
+
+// A pace holds up whoever reads faster than it allows, and lets go at the end.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	p := newPace(10 << 20)
+	start := time.Now()
+	for range 16 {
+		if err := p.wait(t.Context(), paceStep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(start); took < 80*time.Millisecond {
+		t.Errorf("1 MiB at 10 MiB a second took %s", took)
+	}
+	if err := newPace(-1).wait(t.Context(), 1<<40); err != nil {
+		t.Errorf("without a limit: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := newPace(1).wait(ctx, 1<<30); !errors.Is(err, context.Canceled) {
+		t.Errorf("at the end: %v", err)
+	}
+}
