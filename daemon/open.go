@@ -141,9 +141,24 @@ func (d *Daemon) makeMember() error {
 			LearnerTTL: c.Membership.LearnerTTL, ReplaceGrace: c.Membership.ReplaceGrace,
 			ReplaceManual: c.Membership.ReplaceLost == "manual", RemovalGiveup: c.Membership.RemovalGiveup,
 		},
+		Scrub:        scrub(c.Replication),
+		ManualReseed: c.Replication.Reseed == "manual", ReseedWindow: c.Replication.ReseedWindow,
 		Version: d.opts.Version, Now: d.opts.Now, MaxDrift: c.Clock.MaxDrift, Logger: d.log, Metrics: d.registry, Journal: d.journal,
 	})
 	return nil
+}
+
+// scrub says in member's words what the file says: there 0 is "as usual", here it is "never" or "as fast as
+// it goes".
+func scrub(r config.Replication) member.Scrub {
+	s := member.Scrub{Every: r.ScrubEvery, After: min(r.ScrubEvery, time.Minute), Rate: r.ScrubRate}
+	if s.Every == 0 {
+		s.Every = -1
+	}
+	if s.Rate == 0 {
+		s.Rate = -1
+	}
+	return s
 }
 
 func declared(members []config.Member) []membership.Declared {
@@ -172,7 +187,7 @@ func (d *Daemon) makeFaults() error {
 func (d *Daemon) makeNetwork() error {
 	o := peer.Options{
 		Self: d.member.SelfHello, Handler: d.member, Key: d.peerKey,
-		Snapshots: d.member, Pins: d.member.Pins, Members: d.member, Faults: d.faults,
+		Snapshots: d.member, Pins: d.member.Pins, Digests: d.member.Digests, Members: d.member, Faults: d.faults,
 		OnStatus: d.member.PeerChanged, OnRefusedConnection: d.member.PeerGone,
 		OnDuplicate: d.member.PeerDuplicated, OnClock: d.member.PeerClock, Now: d.opts.Now,
 		Logger: d.log, Metrics: d.registry,
@@ -199,6 +214,7 @@ func (d *Daemon) makeSurface() (err error) {
 		Member:  d.member,
 		Replica: func(g ident.GroupID) (ops.Replica, error) { return d.member.Replica(g) },
 		Asker:   d.client, Recoverer: d.member,
+		Data: d.member,
 		Crew: d.client, Faults: d.faults, MaxFault: c.Drills.MaxDuration,
 		Journal: d.journal,
 		Now:     d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, FanOut: c.Forward.FanOut, MaxDrift: c.Clock.MaxDrift,

@@ -62,30 +62,34 @@ func TestSchema_OfWhatEveryVerbPrints(t *testing.T) {
 	all := schemas(t)
 	cluster := threeTell(t, time.Now())
 	lines := map[string][]string{
-		"tidalctl status":          {"status"},
-		"tidalctl top":             {"top --once"},
-		"tidalctl members list":    {"members list"},
-		"tidalctl members show":    {"members show us-west", "members show ap-south", "members show nobody"},
-		"tidalctl wait":            {"wait --for=leader --timeout 10ms", "wait --for=healthy --timeout=10ms"},
-		"tidalctl promote":         {"promote us-west --yes --timeout 1s", "promote us-west --dry-run --timeout 1s", "promote us-west --yes --no-wait --timeout 1s"},
-		"tidalctl leader transfer": {"leader transfer us-west --yes --timeout 1s"},
-		"tidalctl ops show":        {"ops show 5f0c2a9e7b1d4c33a8e6f901"},
-		"tidalctl ops wait":        {"ops wait 5f0c2a9e7b1d4c33a8e6f901 --timeout 10ms"},
-		"tidalctl ops list":        {"ops list"},
-		"tidalctl partition":       {"partition --isolate us-west --for 20s --confirm us-west", "partition --isolate us-west --for 20s --dry-run", "partition --isolate us-west"},
-		"tidalctl heal":            {"heal --all", "heal f-1", "heal"},
-		"tidalctl faults list":     {"faults list"},
-		"tidalctl version":         {"version"},
-		"tidalctl bench":           {"bench --clients 1 --for 20ms"},
-		"tidalctl events":          {"events", "events nobody"},
-		"tidalctl schema":          {"schema", "schema nothing"},
-		"tidalctl explain":         {"explain", "explain amnesia", "explain amnseia"},
-		"tidalctl recover plan":    {"recover plan --out " + filepath.Join(t.TempDir(), "plan.json")},
-		"tidalctl recover apply":   {"recover apply --confirm us-west " + survivorPlan(t, "127.0.0.1:1"), "recover apply --confirm us-west " + survivorPlan(t, survivor(t).addr)},
+		"tidalctl status":           {"status"},
+		"tidalctl top":              {"top --once"},
+		"tidalctl members list":     {"members list"},
+		"tidalctl members show":     {"members show us-west", "members show ap-south", "members show nobody"},
+		"tidalctl wait":             {"wait --for=leader --timeout 10ms", "wait --for=healthy --timeout=10ms"},
+		"tidalctl promote":          {"promote us-west --yes --timeout 1s", "promote us-west --dry-run --timeout 1s", "promote us-west --yes --no-wait --timeout 1s"},
+		"tidalctl leader transfer":  {"leader transfer us-west --yes --timeout 1s"},
+		"tidalctl ops show":         {"ops show 5f0c2a9e7b1d4c33a8e6f901"},
+		"tidalctl ops wait":         {"ops wait 5f0c2a9e7b1d4c33a8e6f901 --timeout 10ms"},
+		"tidalctl ops list":         {"ops list"},
+		"tidalctl partition":        {"partition --isolate us-west --for 20s --confirm us-west", "partition --isolate us-west --for 20s --dry-run", "partition --isolate us-west"},
+		"tidalctl heal":             {"heal --all", "heal f-1", "heal"},
+		"tidalctl faults list":      {"faults list"},
+		"tidalctl version":          {"version"},
+		"tidalctl bench":            {"bench --clients 1 --for 20ms"},
+		"tidalctl reseed":           {"reseed ap-south --confirm=ap-south --stall-timeout 1s", "reseed ap-south --dry-run", "reseed ap-south --no-wait --confirm=ap-south"},
+		"tidalctl verify":           {"verify --timeout 1s"},
+		"tidalctl quarantine show":  {"quarantine show", "quarantine show nobody"},
+		"tidalctl quarantine clear": {"quarantine clear us-west --confirm=us-west", "quarantine clear us-west --dry-run"},
+		"tidalctl events":           {"events", "events nobody"},
+		"tidalctl schema":           {"schema", "schema nothing"},
+		"tidalctl explain":          {"explain", "explain amnesia", "explain amnseia"},
+		"tidalctl recover plan":     {"recover plan --out " + filepath.Join(t.TempDir(), "plan.json")},
+		"tidalctl recover apply":    {"recover apply --confirm us-west " + survivorPlan(t, "127.0.0.1:1"), "recover apply --confirm us-west " + survivorPlan(t, survivor(t).addr)},
 	}
 	moving := (&promoting{op: &api.Operation{State: api.OperationDone}}).start(t)
 	faulted := (&faulty{faults: api.Faults{Faults: west, Acked: []string{"us-west"}, Failed: []string{}, Errors: []api.MemberError{}}}).start(t)
-	endpoints := []string{faulted, survivor(t).url, member(t, "ok"), member(t, "degraded"), member(t, "unknown"), refusing(t, api.CodeOverloaded), cluster.members[0].url, moving, dead(t)}
+	endpoints := []string{faulted, survivor(t).url, member(t, "ok"), member(t, "degraded"), member(t, "unknown"), refusing(t, api.CodeOverloaded), cluster.members[0].url, moving, (&mending{verified: api.Verified{Members: []api.VerifiedRow{}}}).start(t), dead(t)}
 	without := []string{"tidalctl", "tidalctl completion", "tidalctl docs man"}
 	io, _, _ := iostreams.Test()
 	root := ctl.NewRoot(newFactory(t, io, nil), verbs.All)

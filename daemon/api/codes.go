@@ -61,6 +61,9 @@ const (
 	CodePlanStale          Code = "plan_stale"
 	CodeStillAnswers       Code = "still_answers"
 	CodeHasLeader          Code = "has_leader"
+	CodeNoSource           Code = "no_source"
+	CodeNotHealed          Code = "not_healed"
+	CodeReseedStalled      Code = "reseed_stalled"
 	CodeInternal           Code = "internal"
 )
 
@@ -111,6 +114,9 @@ func Codes() []CodeSpec {
 		{CodePlanStale, http.StatusConflict, 6, "Something changed since the plan was made", false, EffectNone},
 		{CodeStillAnswers, http.StatusConflict, 6, "A member that the plan gives up answers", false, EffectNone},
 		{CodeHasLeader, http.StatusConflict, 6, "The cluster has a leader and needs no recovery", false, EffectNone},
+		{CodeNoSource, http.StatusConflict, 6, "No other sound member has the data", true, EffectNone},
+		{CodeNotHealed, http.StatusConflict, 6, "Other data would not heal the replica", false, EffectNone},
+		{CodeReseedStalled, http.StatusGatewayTimeout, 124, "The reseed does not get on; it stays latched", false, EffectApplied},
 		{CodeInternal, http.StatusInternalServerError, 1, "An error of the member", false, EffectUnknown},
 	}
 }

@@ -83,14 +83,16 @@ const (
 // Operation is the body of GET /cluster/ops/{id}: one verb, as the member knows it that ran it. It is
 // kept in that member's memory, until it stops or OperationsKept newer ones came.
 type Operation struct {
-	Op         string          `json:"op"`
-	Verb       string          `json:"verb"`
-	State      string          `json:"state"`
-	Member     string          `json:"member"` // that ran it
-	StartedAt  time.Time       `json:"started_at"`
-	FinishedAt *time.Time      `json:"finished_at"`       // null while it runs
-	Result     json.RawMessage `json:"result,omitempty"`  // what the verb answered, once done
-	Problem    *Problem        `json:"problem,omitempty"` // what it answered otherwise
+	Op         string     `json:"op"`
+	Verb       string     `json:"verb"`
+	State      string     `json:"state"`
+	Member     string     `json:"member"` // that ran it
+	StartedAt  time.Time  `json:"started_at"`
+	FinishedAt *time.Time `json:"finished_at"` // null while it runs
+	// Progress is how far a long verb is while it runs.
+	Progress *Progress       `json:"progress,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"`  // what the verb answered, once done
+	Problem  *Problem        `json:"problem,omitempty"` // what it answered otherwise
 }
 
 // Operations is the body of GET /cluster/ops: the verbs that one member began, newest first.

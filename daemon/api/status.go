@@ -53,7 +53,7 @@ type Health struct {
 }
 
 // Reason is one finding. Codes, worst first: no_leader, no_quorum, member_quarantined,
-// member_unreachable, member_partitioned, disk_full, leaders_disagree, fault_injected, clock_skew, member_not_ready,
+// member_unreachable, member_partitioned, divergence_unresolved, disk_full, leaders_disagree, fault_injected, clock_skew, member_not_ready,
 // member_behind.
 type Reason struct {
 	Code   string `json:"code"`
@@ -98,6 +98,9 @@ type Region struct {
 	ReseedRequired bool     `json:"reseed_required"`
 	Reseed         *Reseed  `json:"reseed"`
 	Install        *Install `json:"install"`
+	Digest         *Digest  `json:"digest"` // null: the replica is closed
+	Scrub          *Scrub   `json:"scrub"`
+	Kept           []Kept   `json:"kept"` // null: not known
 	Disk           *Disk    `json:"disk"`
 	// ClockSkewMS is how far its clock is ahead of most members' clocks, as the leader measured them;
 	// null: not known.
@@ -125,6 +128,9 @@ type Quarantine struct {
 	Cause  string    `json:"cause"` // tidalctl explain lists them
 	Detail string    `json:"detail"`
 	Since  time.Time `json:"since"`
+	// Votes says that it still votes and acknowledges: its log is sound.
+	Votes    bool      `json:"votes"`
+	Evidence *Evidence `json:"evidence"` // of a divergent state; null: of another cause, or before this boot
 }
 
 // Disk is the room on the disk of a member's data directory.
@@ -195,19 +201,33 @@ type GroupStatus struct {
 	ReseedRequired bool     `json:"reseed_required"`
 	Reseed         *Reseed  `json:"reseed"`  // null: not required
 	Install        *Install `json:"install"` // null: nothing is being fetched
+
+	Digest *Digest `json:"digest"` // null: the replica is closed
+	Scrub  *Scrub  `json:"scrub"`
+	Kept   []Kept  `json:"kept"`
+
+	Reseeds uint64 `json:"reseeds"` // installs of this replica since the process started
 }
 
 // Reseed says why a replica will be installed again from another member.
 type Reseed struct {
-	Reason string    `json:"reason"` // log_compacted: the leader's log does not reach back far enough
+	// Reason: log_compacted (the leader's log does not reach back far enough), operator, or the cause of a
+	// quarantine.
+	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
+	Phase  string    `json:"phase"` // find_source, fetch, permit, install; empty: not begun
+	// Refused is why it waits: the leader does not permit it now, or an operator has to; null: it does not.
+	Refused *string `json:"refused"`
+	Failure *string `json:"failure"`  // of the last attempt; null: none, or it is under way
+	InARow  int     `json:"in_a_row"` // reseeds since the state was verified last
 }
 
 // Install is a snapshot on its way in.
 type Install struct {
-	Bytes int64 `json:"bytes"`
-	Total int64 `json:"total"` // 0: not known yet
-	Rate  int64 `json:"rate"`  // bytes a second
+	Bytes int64  `json:"bytes"`
+	Total int64  `json:"total"`  // 0: not known yet
+	Rate  int64  `json:"rate"`   // bytes a second
+	ETAMS *int64 `json:"eta_ms"` // null: not known
 }
 
 // Roster is the membership as applied.

@@ -24,6 +24,8 @@ const (
 	// elects: on the leader, or, where none is known, on the member that the body names. The handler
 	// finds it.
 	elects
+	// named: on the member that the body names. Another one forwards it once. The handler finds it.
+	named
 )
 
 // String returns the word of ROUTES.md.
@@ -33,6 +35,8 @@ func (c class) String() string {
 		return "here"
 	case inRegion:
 		return "region"
+	case named:
+		return "the member named"
 	}
 	return "leader"
 }
@@ -82,6 +86,9 @@ func (s *Server) routes() []route {
 		{"POST", "/cluster/heal", here, nil, api.MaxVerbBytes, false, "200", s.postHeal},
 		{"GET", "/cluster/faults", here, nil, 0, false, "200", s.getFaults},
 		{"GET", "/cluster/ops", here, nil, 0, false, "200", s.getOperations},
+		{"POST", "/cluster/reseed", named, nil, api.MaxVerbBytes, false, "200; 202 with no_wait", s.postReseed},
+		{"POST", "/cluster/verify", elects, nil, api.MaxVerbBytes, false, "200", s.postVerify},
+		{"POST", "/cluster/quarantine/clear", named, nil, api.MaxVerbBytes, false, "200", s.postClear},
 		{"GET", "/cluster/ops/{id}", here, nil, 0, false, "200", s.getOperation},
 		{"GET", "/cluster/recover", here, nil, 0, false, "200", s.getRecover},
 		{"POST", "/cluster/recover", here, nil, api.MaxRecoverPlanBytes, false, "200", s.postRecover},

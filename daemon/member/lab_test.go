@@ -482,6 +482,10 @@ func (l *lab) voters(names ...string) {
 // labPort is what a process sees of the network.
 type labPort struct{ n *node }
 
+func (labPort) Permit(context.Context, string, peer.PermitRequest) (peer.PermitReply, error) {
+	return peer.PermitReply{}, errors.ErrUnsupported
+}
+
 func (p labPort) Send(_ ident.GroupID, msgs []*pb.Message) {
 	for _, m := range msgs {
 		b, err := proto.Marshal(m)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/membership"
 )
 
@@ -34,6 +35,7 @@ const (
 	reasonQuarantined = "member_quarantined"
 	reasonUnreachable = "member_unreachable"
 	reasonPartitioned = "member_partitioned"
+	reasonUnresolved  = "divergence_unresolved"
 	reasonDiskFull    = "disk_full"
 	reasonDisagree    = "leaders_disagree"
 	reasonFault       = "fault_injected"
@@ -63,9 +65,10 @@ func (r *row) group() *api.GroupStatus {
 	return nil
 }
 
-func (r *row) quarantined() bool {
+// closed reports whether the replica takes no part. One in quarantine that votes does.
+func (r *row) closed() bool {
 	g := r.group()
-	return g != nil && g.Quarantine != nil
+	return g != nil && g.State == stateClosed
 }
 
 // cutOff reports whether a member that answers has had no contact with a leader for too long. While
@@ -73,7 +76,7 @@ func (r *row) quarantined() bool {
 func (r *row) cutOff() bool {
 	g := r.group()
 	switch {
-	case g == nil || g.Quarantine != nil:
+	case g == nil || g.State == stateClosed:
 		return false
 	case g.LeaderAgeMS == nil: // never heard one since it started
 		return r.answer.UptimeMS > contactLost.Milliseconds()
@@ -298,6 +301,7 @@ func (v *view) region(r *row) api.Region {
 	}
 	out.Quarantine = g.Quarantine
 	out.ReseedRequired, out.Reseed, out.Install = g.ReseedRequired, g.Reseed, g.Install
+	out.Digest, out.Scrub, out.Kept = g.Digest, g.Scrub, g.Kept
 	if g.State == stateClosed {
 		return out // its positions are not known, its lag stays the worst case
 	}
@@ -345,7 +349,7 @@ func (v *view) takesPart(r, pivot *row) bool {
 	if !v.born {
 		return r.answer != nil
 	}
-	if r.group() == nil || r.quarantined() || v.leader != "" && r.cutOff() {
+	if r.group() == nil || r.closed() || v.leader != "" && r.cutOff() {
 		return false
 	}
 	if pivot == nil || pivot == r || mutantCutMemberCounts {
@@ -406,6 +410,9 @@ func (v *view) health(q membership.Quorum, consistent bool, regions []api.Region
 			find(api.HealthDegraded, api.Reason{Code: reasonPartitioned, Member: regions[i].Name, Detail: why})
 		}
 	}
+	members(reasonUnresolved, func(r *api.Region) (string, bool) {
+		return "voters have different states and none has a majority: tidalctl verify", r.Digest != nil && r.Digest.State == member.StateUnresolved
+	})
 	for i := range regions {
 		r := &regions[i]
 		if r.Disk == nil || !r.Disk.Full {

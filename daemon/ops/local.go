@@ -60,19 +60,27 @@ func groupStatus(g member.GroupStatus, role string, now time.Time) api.GroupStat
 		FirstIndex: r.First, LastIndex: r.Last, DurableIndex: r.Durable, CommitIndex: r.Commit, AppliedIndex: r.Applied,
 	}
 	if q := g.Quarantine; q != nil {
-		out.State = stateClosed
-		out.Quarantine = &api.Quarantine{Cause: string(q.Cause), Detail: q.Detail, Since: q.Since.UTC()}
+		out.Quarantine = &api.Quarantine{Cause: string(q.Cause), Detail: q.Detail, Since: q.Since.UTC(), Votes: !g.Closed, Evidence: evidence(q.Evidence)}
 	}
-	if g.Installing {
+	if g.Closed {
 		out.State = stateClosed
+	} else {
+		out.Digest = digest(g.Digest)
 	}
 	if s := g.Reseed; s != nil {
-		out.ReseedRequired, out.Reseed = true, &api.Reseed{Reason: s.Reason, Since: s.Since.UTC()}
+		out.ReseedRequired, out.Reseed = true, &api.Reseed{Reason: s.Reason, Since: s.Since.UTC(), Phase: string(s.Phase), InARow: s.InARow}
+		if s.Refused != "" {
+			out.Reseed.Refused = &s.Refused
+		}
+		if s.Failure != "" {
+			out.Reseed.Failure = &s.Failure
+		}
 	}
 	if i := g.Install; i != nil {
-		out.Install = &api.Install{Bytes: i.Bytes, Total: i.Total, Rate: i.Rate}
+		out.Install = &api.Install{Bytes: i.Bytes, Total: i.Total, Rate: i.Rate, ETAMS: eta(*i)}
 	}
-	if r.Leader != 0 && g.Quarantine == nil {
+	out.Scrub, out.Kept, out.Reseeds = scrubOf(g.Scrub), keptOf(g.Kept), g.Reseeds
+	if r.Leader != 0 && !g.Closed {
 		id := r.Leader.String()
 		out.Leader = &id
 	}

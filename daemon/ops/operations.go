@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
@@ -44,6 +45,8 @@ func (e *BusyOperationsError) Error() string {
 type operation struct {
 	id, verb, request string
 	started           time.Time // wall time
+
+	progress atomic.Pointer[api.Progress] // of a verb that tells; nil: it does not
 
 	done     chan struct{} // closed when the rest is set
 	finished time.Time
@@ -206,6 +209,7 @@ func (o *Ops) Operations() ([]Operation, error) {
 func (o *Ops) describe(op *operation) (Operation, error) {
 	out := Operation{Operation: api.Operation{Op: op.id, Verb: op.verb, State: api.OperationRunning, Member: o.name, StartedAt: op.started.UTC()}}
 	if op.running() {
+		out.Progress = op.progress.Load()
 		return out, nil
 	}
 	out.FinishedAt, out.Err = new(op.finished.UTC()), op.err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/member"
@@ -48,6 +49,19 @@ type Replica interface {
 	Campaign() // never blocks
 }
 
+// Data looks after the data of this member's replicas. *member.Member implements it.
+type Data interface {
+	// Reseed has a replica installed again from another member, from if it is not 0. It does not wait.
+	Reseed(g ident.GroupID, from ident.MemberID) error
+	// ClearKept removes the replaced data that quarantines kept, and returns what it was.
+	ClearKept(g ident.GroupID) ([]datadir.Kept, error)
+	// Check has the members compare their states, and returns the index at which they do. It runs on the
+	// leader.
+	Check(ctx context.Context, g ident.GroupID, trusted ident.MemberID) (uint64, error)
+	// Verdict is how the state of a member stands, as this one knows.
+	Verdict(g ident.GroupID, id ident.MemberID) (member.DigestStatus, bool)
+}
+
 // Asker asks the member that listens for HTTP at addr for its own view of itself.
 type Asker interface {
 	LocalStatus(ctx context.Context, addr string) (api.LocalStatus, error)
@@ -62,6 +76,7 @@ type Options struct {
 	Asker   Asker // required
 	// Recoverer goes on where a majority was lost: this member. nil: it never does.
 	Recoverer Recoverer
+	Data      Data // nil: ErrStopping answers what needs it
 	// Journal is what this member sees happen; nil: nothing ever.
 	Journal *journal.Journal
 

@@ -49,7 +49,9 @@ func (b *builder) advice() []Advice {
 		case "leaders_disagree":
 			say("the side without a quorum does not commit; see who is on which:", "tidalctl status -o wide")
 		case "member_quarantined":
-			say(r.Member+" holds data that must not be served; its disk is kept as it is:", "tidalctl members show "+quote(r.Member))
+			say(r.Member+" holds data that must not be served; its disk is kept as it is:", "tidalctl quarantine show "+quote(r.Member))
+		case "divergence_unresolved":
+			say("voters have different states and no majority has the same; see who has what:", "tidalctl verify")
 		case "member_unreachable":
 			say("start tidald on "+list(b.silent(""), 3)+", or look at the network, then:", "tidalctl wait --for=healthy --timeout 2m")
 		case "disk_full":

@@ -232,6 +232,8 @@ func (b *builder) reason(r api.Reason) string {
 		return with("keeps up a fault")
 	case "member_not_ready":
 		return with("not ready")
+	case "divergence_unresolved":
+		return "voters have different states"
 	case "member_behind":
 		return r.Member + " " + r.Detail
 	}
@@ -243,7 +245,7 @@ func (b *builder) reason(r api.Reason) string {
 
 // takesPart reports whether a voter counts towards the quorum, as the status counts it.
 func takesPart(st *api.Status, r *api.Region) bool {
-	return r.Reachable && r.Quarantine == nil && (!r.Partitioned || st.Leader == nil)
+	return r.Reachable && (r.Quarantine == nil || r.Quarantine.Votes) && (!r.Partitioned || st.Leader == nil)
 }
 
 func (b *builder) quorum() {

@@ -34,7 +34,7 @@ func (b *builder) fields() {
 	}
 	b.out.Detail = append(b.out.Detail, Field{Label: "state", Value: state, Severity: c.severity()})
 	if b.out.Fresh != Stale { // what it was is not what it is
-		field("means", "%s", meaning(c))
+		field("means", "%s", meaning(c, r))
 	}
 	if note := Note(*r); note != "" {
 		b.out.Detail = append(b.out.Detail, Field{Label: "says", Value: note, Severity: c.severity()})
@@ -66,9 +66,12 @@ func (b *builder) fields() {
 }
 
 // meaning explains a condition to who sees it for the first time.
-func meaning(c condition) string {
+func meaning(c condition, r *api.Region) string {
 	switch c {
 	case quarantined:
+		if r.Quarantine.Votes {
+			return "it must not serve: its state cannot be trusted. Its log is sound, so it votes; it is installed again by itself."
+		}
 		return "it must not serve or vote: what is on its disk cannot be trusted. The disk is kept as it is."
 	case down:
 		return "it does not answer: the process is gone, or the network to it is. It does not vote."
@@ -78,6 +81,8 @@ func meaning(c condition) string {
 		return "it answers, but has not heard a leader for too long: the network between members is suspect."
 	case fullDisk:
 		return "its disk is almost full, so it takes no writes; make room, or give it a larger disk."
+	case reseeding:
+		return "its data is to be replaced by that of another member. Until then it serves what it has, and votes."
 	case notReady:
 		return "it runs and is not yet fit to serve reads."
 	case behind:

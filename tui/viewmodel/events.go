@@ -162,6 +162,8 @@ func becomes(r *api.Region, now, before condition) string {
 		return "keeps up " + Note(*r)
 	case fullDisk:
 		return "has an almost full disk"
+	case reseeding:
+		return Note(*r)
 	case notReady:
 		return "is not ready"
 	case behind:
@@ -178,6 +180,8 @@ func becomes(r *api.Region, now, before condition) string {
 		return "has caught up"
 	case faulty:
 		return "keeps up no fault any more"
+	case reseeding, quarantined:
+		return "was installed again"
 	}
 	return "is ready"
 }

@@ -1,6 +1,7 @@
 package viewmodel
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -45,6 +46,7 @@ const (
 	faulty // it keeps up faults of a drill
 	behind
 	notReady
+	reseeding
 	fullDisk
 	cutOff
 	downLearner
@@ -78,6 +80,8 @@ func conditionOf(r *api.Region, found condition) condition {
 		return cutOff
 	case found == fullDisk:
 		return fullDisk
+	case r.ReseedRequired:
+		return reseeding
 	case r.Ready != nil && !*r.Ready:
 		return notReady
 	case found == behind:
@@ -151,6 +155,8 @@ func Note(r api.Region) string {
 		return r.Error.Code + ": " + r.Error.Detail
 	case !r.Reachable:
 		return "no answer"
+	case r.Reseed != nil:
+		return reseedNote(r)
 	case len(r.Faults) > 0:
 		return Faults(r.Faults)
 	}
@@ -171,4 +177,27 @@ func Faults(faults []api.Fault) string {
 		left = max(left, f.LeftMS)
 	}
 	return "fault " + strings.Join(ids, ", ") + " against " + strings.Join(peers, ", ") + ", " + words.Age(time.Duration(left)*time.Millisecond) + " left"
+}
+
+// reseedNote says why a member is installed again, and how far that is.
+func reseedNote(r api.Region) string {
+	note := "reseed: " + r.Reseed.Reason
+	if i := r.Install; i != nil && i.Total > 0 {
+		note += fmt.Sprintf(", %s of %s", words.Bytes(i.Bytes), words.Bytes(i.Total))
+		if i.Rate > 0 {
+			note += ", " + words.Bytes(i.Rate) + "/s"
+		}
+		if i.ETAMS != nil {
+			note += ", " + words.AgeOf(i.ETAMS) + " left"
+		}
+	} else if r.Reseed.Phase != "" {
+		note += ", " + strings.ReplaceAll(r.Reseed.Phase, "_", " ")
+	}
+	switch {
+	case r.Reseed.Refused != nil:
+		note += "; waits: " + *r.Reseed.Refused
+	case r.Reseed.Failure != nil:
+		note += "; " + *r.Reseed.Failure
+	}
+	return note
 }

@@ -150,6 +150,11 @@ func (b *builder) state(r *api.Region, t track, c condition) string {
 		return b.fault(r)
 	case fullDisk:
 		return lasting("DISK FULL")
+	case reseeding:
+		if i := r.Install; i != nil && i.Total > 0 {
+			return fmt.Sprintf("RESEED %d%%", 100*min(i.Bytes, i.Total)/i.Total)
+		}
+		return lasting("RESEED")
 	case notReady:
 		return lasting("not ready")
 	case behind:

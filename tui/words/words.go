@@ -59,6 +59,25 @@ func CountOf(n *uint64) string {
 	return Count(*n)
 }
 
+// Bytes prints a size in three digits of a unit of 1,024: 17 B, 4.0 KiB, 512 MiB.
+func Bytes(n int64) string {
+	if n < 1<<10 {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	v, units := float64(n), []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	unit := ""
+	for _, unit = range units {
+		if v /= 1 << 10; v < 999.5 {
+			break
+		}
+	}
+	digits := 0
+	if v < 9.95 {
+		digits = 1
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64) + " " + unit
+}
+
 // Age prints a duration in at most two units: 12ms, 1.2s, 2m14s, 3h5m, 4d2h. What is below a
 // millisecond is "<1ms", for nothing is rounded to 0.
 func Age(d time.Duration) string {

@@ -194,7 +194,7 @@ func (m *Member) Status() member.Status {
 	if m.mu.born {
 		g := member.GroupStatus{Replica: rs}
 		if q, ok := m.mu.err.(*member.QuarantinedError); ok {
-			g.Quarantine = &q.Quarantine
+			g.Quarantine, g.Closed = &q.Quarantine, !q.Quarantine.Cause.Conduct().Votes
 		}
 		s.Groups = []member.GroupStatus{g}
 	}

@@ -1,0 +1,245 @@
+package verbs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tidaldb/tidal/ctl"
+	"github.com/tidaldb/tidal/ctl/client"
+	"github.com/tidaldb/tidal/ctl/output"
+	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/words"
+)
+
+// reseedPoll is how often a reseed is looked at.
+const reseedPoll = 250 * time.Millisecond
+
+// reseeder has a member's data replaced and can be asked what became of it. *client.Client implements it.
+type reseeder interface {
+	statusReader
+	operationReader
+	Reseed(context.Context, api.ReseedRequest) (api.Reseeded, client.Source, error)
+	BeginReseed(context.Context, api.ReseedRequest) (api.Operation, client.Source, error)
+}
+
+type reseedOptions struct {
+	Client  func() (reseeder, error)
+	Out     *output.Printer
+	Confirm func(ctx context.Context, given, name string, summary ...string) error
+	Tell    func(line string) // progress
+
+	Name      string
+	From      string
+	Confirmed string
+	DryRun    bool
+	NoWait    bool
+	Stall     time.Duration
+	Operation string
+}
+
+// newReseedCmd makes `tidalctl reseed NAME`.
+func newReseedCmd(f *ctl.Factory, runF func(context.Context, *reseedOptions) error) *cobra.Command {
+	o := &reseedOptions{
+		Client:  func() (reseeder, error) { return f.Client(client.ReadTimeout) },
+		Confirm: f.ConfirmName,
+		Tell:    func(line string) { fmt.Fprintln(f.IO.Err, line) },
+	}
+	cmd := &cobra.Command{
+		Use:   "reseed NAME",
+		Short: "Replace a member's data by that of another member",
+		Long: `Replace a member's data by that of another member.
+
+The member keeps its identity, its votes and, where it is sound, its log. It fetches a
+snapshot while it serves, and is closed for the moment in which its state is replaced;
+a leader hands over first. Nothing that was acknowledged is lost. What is asked for is
+latched on the member's disk: it is carried out also after a restart, and goes on where
+a transfer broke.
+
+There is no time limit in all. If nothing moves for --stall-timeout the command gives up
+with exit 124; the reseed stays latched and is tried on.`,
+		Example: `  tidalctl reseed us-west
+  tidalctl reseed us-west --from ap-south --confirm=us-west
+  tidalctl reseed us-west --dry-run`,
+		GroupID:           ctl.GroupChange,
+		Annotations:       ctl.ImpactDestroy.Annotation(),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeMembers(f),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Name, o.Out, o.Operation = args[0], f.Printer(), client.NewOperationID()
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return runReseed(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().StringVar(&o.From, "from", "", "the `member` to take the data from (default: the leader)")
+	cmd.Flags().StringVar(&o.Confirmed, "confirm", "", "the member's `name`, instead of typing it")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "show the checks and change nothing")
+	cmd.Flags().BoolVar(&o.NoWait, "no-wait", false, "print the operation and return")
+	cmd.Flags().DurationVar(&o.Stall, "stall-timeout", 5*time.Minute, "give up watching after this long without progress")
+	return cmd
+}
+
+func runReseed(ctx context.Context, o *reseedOptions) error {
+	notDone := o.Name + " was not reseeded"
+	c, err := o.Client()
+	if err != nil {
+		return ctl.Failed(notDone, err)
+	}
+	req := api.ReseedRequest{Region: o.Name, From: o.From, OperationID: o.Operation, StallTimeoutMS: o.Stall.Milliseconds()}
+	if o.DryRun {
+		req.DryRun = true
+		done, source, err := c.Reseed(ctx, req)
+		if err != nil {
+			return ctl.Failed(notDone, err)
+		}
+		if err := o.Out.Print(reseedDocument(done, source, health(ctx, c))); err != nil {
+			return err
+		}
+		if !done.OK {
+			return &ctl.ConditionError{Exit: ctl.ExitRefused}
+		}
+		return nil
+	}
+	if err := o.Confirm(ctx, o.Confirmed, o.Name, o.summary(ctx, c)...); err != nil {
+		return ctl.Failed(notDone, err)
+	}
+	op, source, err := c.BeginReseed(ctx, req)
+	if err != nil {
+		lost, ok := errors.AsType[*client.LostError](err)
+		if !ok {
+			return ctl.Failed(notDone, err)
+		}
+		if op, source, err = c.Operation(ctx, o.Operation); err != nil {
+			return ctl.Failed(notDone, &ctl.UnknownError{Operation: o.Operation, Err: lost, Asked: err})
+		}
+	}
+	if o.NoWait {
+		return o.Out.Print(operationDocument(op))
+	}
+	done, err := o.watch(ctx, c, op)
+	if err != nil {
+		return ctl.Failed(notDone, err)
+	}
+	return o.Out.Print(reseedDocument(done, source, health(ctx, c)))
+}
+
+// summary says what is about to happen.
+func (o *reseedOptions) summary(ctx context.Context, c reseeder) []string {
+	if o.Confirmed != "" {
+		return nil
+	}
+	s, _, err := c.Status(ctx)
+	if err != nil {
+		return []string{"The cluster did not answer: " + err.Error()}
+	}
+	from := "the leader"
+	if o.From != "" {
+		from = o.From
+	}
+	lines := []string{s.Health.Level + ", " + headline(s.Quorum, s.Leader, s.Term)}
+	return append(lines, fmt.Sprintf("The data of %s is replaced by that of %s. Its identity and its votes stay.", o.Name, from))
+}
+
+// watch follows the operation to its end and tells its progress.
+func (o *reseedOptions) watch(ctx context.Context, c reseeder, op api.Operation) (done api.Reseeded, err error) {
+	poll := time.NewTicker(reseedPoll)
+	defer poll.Stop()
+	told, heard := "", time.Now()
+	for {
+		switch {
+		case err == nil && op.Problem != nil:
+			return done, &client.ProblemError{Endpoint: op.Member, Member: op.Member, Problem: op.Problem}
+		case err == nil && op.State != api.OperationRunning:
+			if err := json.Unmarshal(op.Result, &done); err != nil {
+				return done, fmt.Errorf("%s says %q of operation %s: %w", op.Member, op.State, op.Op, err)
+			}
+			return done, nil
+		case err == nil:
+			heard = time.Now()
+			if line := progressLine(op.Progress); line != told {
+				told = line
+				o.Tell(line)
+			}
+		case time.Since(heard) >= o.Stall:
+			return done, &ctl.UnknownError{Operation: o.Operation, Err: err, Asked: err}
+		}
+		select {
+		case <-ctx.Done():
+			o.Tell("stopped watching; the reseed goes on: tidalctl ops wait " + o.Operation)
+			return done, context.Cause(ctx)
+		case <-poll.C:
+		}
+		op, _, err = c.Operation(ctx, o.Operation)
+	}
+}
+
+// progressLine says how far a reseed is.
+func progressLine(p *api.Progress) string {
+	if p == nil {
+		return "asked for"
+	}
+	line := fmt.Sprintf("phase %d of %d: %s", p.Step, p.Of, phaseWords(p.Phase))
+	if p.Phase == "fetch" && p.Total > 0 {
+		line += fmt.Sprintf(", %s of %s", words.Bytes(p.Bytes), words.Bytes(p.Total))
+		if p.Rate > 0 {
+			line += fmt.Sprintf(", %s/s", words.Bytes(p.Rate))
+		}
+		if p.ETAMS != nil {
+			line += fmt.Sprintf(", %s left", (time.Duration(*p.ETAMS) * time.Millisecond).Round(time.Second))
+		}
+	}
+	if p.Detail != "" {
+		line += " (" + p.Detail + ")"
+	}
+	return line
+}
+
+func phaseWords(phase string) string {
+	switch phase {
+	case "find_source":
+		return "find a source"
+	case "permit":
+		return "ask the leader for a permit"
+	}
+	return phase
+}
+
+// reseedAnswer is what a reseed prints.
+type reseedAnswer struct {
+	api.Reseeded
+	Observer string      `json:"observer"`
+	Health   *api.Health `json:"health"` // null: the status was not read
+	Quorum   *api.Quorum `json:"quorum"`
+}
+
+func reseedDocument(r api.Reseeded, source client.Source, s *api.Status) output.Document {
+	a := reseedAnswer{Reseeded: r, Observer: source.Member}
+	if s != nil {
+		a.Health, a.Quorum = &s.Health, &s.Quorum
+	}
+	return output.Document{Kind: "reseed", Value: a, Names: []string{r.Region}, View: func(bool) output.View {
+		var v output.View
+		if s != nil {
+			v = healthView(a.Health, a.Quorum, s.Leader, s.Term)
+		}
+		switch {
+		case r.DryRun && r.OK:
+			v.Notes = append(v.Notes, "dry run: it would be done; nothing changed")
+		case r.DryRun:
+			v.Notes = append(v.Notes, "dry run: it would be refused; nothing changed")
+		default:
+			v.Notes = append(v.Notes, fmt.Sprintf("%s has new data up to index %s: %s in %s", r.Region, words.Count(r.Index), words.Bytes(r.Bytes),
+				(time.Duration(r.TookMS)*time.Millisecond).Round(100*time.Millisecond)))
+		}
+		if len(r.Checks) > 0 {
+			v.Sections = []output.Section{checksTable(r.Checks)}
+		}
+		return v
+	}}
+}
