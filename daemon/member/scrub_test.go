@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/apply"
 	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/consensus"
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
@@ -29,6 +30,7 @@ type silence struct{ Network }
 func (silence) Send(ident.GroupID, []*pb.Message)           {}
 func (silence) SetPeers([]peer.Peer)                        {}
 func (silence) Opened(ident.MemberID, []peer.GroupPosition) {}
+func (silence) Report()                                     {}
 
 // lone is a member that is alone, driven by its test.
 type lone struct {
@@ -101,7 +103,7 @@ func (l *lone) write(id string) {
 		turn()
 	}
 	data := command.EncodeWrite(command.Write{Records: []command.Record{command.Item{ID: id, Attrs: []byte(`{}`)}}})
-	c, failed := d.Write(data)
+	c, failed := d.Write(data, consensus.AckQuorum)
 	if failed != nil {
 		l.t.Fatal(failed)
 	}
