@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,13 +116,7 @@ func healedDocument(id string, h api.Healed, source client.Source, s *api.Status
 	if s != nil {
 		a.Health, a.Quorum = &s.Health, &s.Quorum
 	}
-	var names []string
-	for _, f := range h.Healed {
-		if len(names) == 0 || names[len(names)-1] != f.ID {
-			names = append(names, f.ID)
-		}
-	}
-	return output.Document{Kind: "heal", Value: a, Names: names, View: func(bool) output.View {
+	return output.Document{Kind: "heal", Value: a, Names: faultIDs(h.Healed), View: func(bool) output.View {
 		v := headOf(s)
 		what := "no fault"
 		if id != "" {
@@ -219,11 +214,7 @@ func faultsDocument(l api.Faults, source client.Source, s *api.Status) output.Do
 	if s != nil {
 		a.Health, a.Quorum = &s.Health, &s.Quorum
 	}
-	var names []string
-	for _, f := range l.Faults {
-		names = append(names, f.ID)
-	}
-	return output.Document{Kind: "faults", Value: a, Names: names, View: func(bool) output.View {
+	return output.Document{Kind: "faults", Value: a, Names: faultIDs(l.Faults), View: func(bool) output.View {
 		v := headOf(s)
 		if len(l.Faults) == 0 {
 			v.Notes = append(v.Notes, "no fault is in force on "+words.Or(strings.Join(l.Acked, ", ")))
@@ -236,6 +227,17 @@ func faultsDocument(l api.Faults, source client.Source, s *api.Status) output.Do
 		}
 		return v
 	}}
+}
+
+// faultIDs names each partition that faults belong to once: heal takes it.
+func faultIDs(faults []api.Fault) []string {
+	var ids []string
+	for _, f := range faults {
+		if !slices.Contains(ids, f.ID) {
+			ids = append(ids, f.ID)
+		}
+	}
+	return ids
 }
 
 func faultsTable(faults []api.Fault) output.Section {

@@ -204,7 +204,15 @@ func (o *partitionOptions) summary(ctx context.Context, c partitioner) []string 
 	if s.Leader != nil && slices.Contains(o.Isolate, *s.Leader) && o.Delay == 0 {
 		lines = append(lines, *s.Leader+" leads: another member will be elected, if a majority is left")
 	}
-	return append([]string{s.Health.Level + ", " + headline(s.Quorum, s.Leader, s.Term)}, lines...)
+	lines = append([]string{s.Health.Level + ", " + headline(s.Quorum, s.Leader, s.Term)}, lines...)
+	dry := o.request()
+	dry.DryRun, dry.OperationID = true, ""
+	if p, _, err := c.Partition(ctx, dry); err == nil { // or else the real one says why not
+		for _, check := range p.Checks {
+			lines = append(lines, check.Detail)
+		}
+	}
+	return lines
 }
 
 // lookUpFault finds out what became of a change of faults whose answer was lost. Where nobody can say,

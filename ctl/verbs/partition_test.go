@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidaldb/tidal/ctl"
+	"github.com/tidaldb/tidal/ctl/iostreams"
+	"github.com/tidaldb/tidal/ctl/verbs"
 	"github.com/tidaldb/tidal/daemon/api"
 )
 
@@ -200,5 +203,30 @@ func TestHeal_AsksFromHereWhoIsNotReached(t *testing.T) {
 	}
 	if !done.OK || strings.Join(done.Acked, " ") != "us-east us-west" || len(done.Failed)+len(done.Errors) != 0 || len(done.Healed) != 1 || done.FaultsUntil != nil {
 		t.Errorf("healed %+v", done)
+	}
+}
+
+// Who is asked on a terminal sees the checks first; a partition is named once, however many faults it has.
+func TestPartition_AsksWithTheChecks(t *testing.T) {
+	t.Parallel()
+	f := &faulty{faults: api.Faults{Faults: append(west, west...)}}
+	url := f.start(t)
+	io, _, errs := iostreams.Test()
+	io.In, io.InTTY, io.ErrTTY = strings.NewReader("us-west\n"), true, true
+	root := ctl.NewRoot(newFactory(t, io, []string{url}), verbs.All)
+	root.SetArgs(strings.Fields("partition --isolate us-west --for 20s"))
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(f.partitions) != 2 || !f.partitions[0].DryRun || f.partitions[1].DryRun {
+		t.Errorf("asked %+v", f.partitions)
+	}
+	for _, want := range []string{"a side keeps 2 of 3 voters", "To undo: tidalctl heal f-", `Type "us-west"`} {
+		if !strings.Contains(errs.String(), want) {
+			t.Errorf("no %q in\n%s", want, errs)
+		}
+	}
+	if _, out, _ := run(t, []string{url}, "faults", "list", "-o", "name"); out != "f-1\n" {
+		t.Errorf("faults list -o name: %q", out)
 	}
 }
