@@ -10,7 +10,7 @@ import (
 type PeerRefused struct {
 	ID     ident.MemberID `json:"id,string"`
 	Name   string         `json:"name"`
-	Reason string         `json:"reason"` // amnesia, former_history
+	Reason string         `json:"reason"` // amnesia, former_history, other_history
 	Detail string         `json:"detail"`
 }
 

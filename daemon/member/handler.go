@@ -50,10 +50,12 @@ func (m *Member) SelfHello() peer.Hello {
 
 // Hello decides whether the member that says h may open a stream to this one.
 func (m *Member) Hello(h peer.Hello) (peer.Hello, *peer.Refusal) {
-	if r := m.refuse(h); r != nil {
-		return peer.Hello{}, r
+	r := m.refuse(h)
+	if r == nil {
+		r = m.judge(h)
 	}
-	if r := m.judge(h); r != nil {
+	if r != nil {
+		m.tellRefused(h, r)
 		return peer.Hello{}, r
 	}
 	if m.knows(h.Member) {

@@ -106,22 +106,31 @@ func (m *Member) judge(h peer.Hello) *peer.Refusal {
 	err := p.mu.memory.Judge(g)
 	news := err == nil && p.mu.memory.Admit(g)
 	p.mu.changed = p.mu.changed || err == nil
-	told := err != nil && p.mu.refused[h.Member] == h.Life
-	if err != nil {
-		p.mu.refused[h.Member] = h.Life
-	}
 	p.mu.Unlock()
 	if news {
 		p.saveSoon()
 	}
-	if err == nil {
-		return nil
-	}
-	if told {
+	if err != nil {
 		return &peer.Refusal{Reason: peer.ReasonAmnesia, Detail: err.Error()}
 	}
-	m.opts.Journal.Add(journal.PeerRefused{ID: h.Member, Name: h.Name, Reason: peer.ReasonAmnesia, Detail: journal.Detail(err.Error())})
-	return &peer.Refusal{Reason: peer.ReasonAmnesia, Detail: err.Error()}
+	return nil
+}
+
+// tellRefused records a refusal for what this member knows of the other, once a process of the other.
+func (m *Member) tellRefused(h peer.Hello, r *peer.Refusal) {
+	switch r.Reason {
+	case peer.ReasonAmnesia, peer.ReasonFormerHistory, peer.ReasonOtherHistory:
+	default:
+		return
+	}
+	p := &m.promises
+	p.mu.Lock()
+	told := p.mu.refused[h.Member] == h.Life
+	p.mu.refused[h.Member] = h.Life
+	p.mu.Unlock()
+	if !told {
+		m.opts.Journal.Add(journal.PeerRefused{ID: h.Member, Name: h.Name, Reason: r.Reason, Detail: journal.Detail(r.Detail)})
+	}
 }
 
 func claimOf(p peer.GroupPosition) witness.Claim {

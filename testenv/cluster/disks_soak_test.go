@@ -291,6 +291,9 @@ func TestSoak_RecoverFromOneOfThree(t *testing.T) {
 	}
 	a.only("us-west")
 	a.leads("us-west")
+	if e := a.saw("us-west", "peer_refused"); !strings.Contains(e.Text, "former_history") {
+		t.Errorf("us-west tells %q", e.Text)
+	}
 	l.During(func() { l.WaitAcked(100) })
 	a.audit(l, "us-west")
 }
