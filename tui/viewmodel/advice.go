@@ -56,6 +56,8 @@ func (b *builder) advice() []Advice {
 			say("start tidald on "+list(b.silent(""), 3)+", or look at the network, then:", "tidalctl wait --for=healthy --timeout 2m")
 		case "disk_full":
 			say("make room on the disk of "+r.Member+"; how much there is:", "tidalctl members show "+quote(r.Member))
+		case "clock_skew":
+			say("the clock of "+r.Member+" is wrong; what rests on it:", "tidalctl explain clock_skew")
 		case "member_not_ready", "member_behind":
 			say(r.Member+" may only need time:", "tidalctl wait --for=healthy --timeout 5m")
 		}
