@@ -85,7 +85,7 @@ func (m *Member) heed(p peer.PeerStatus) {
 func (m *Member) condemn(g *group, refused *RefusedError) {
 	m.onFail(g, refused)
 	if g.replica != nil {
-		g.replica.Fail(refused)
+		g.replica.Expel(refused)
 	}
 	if latchedFence(string(refused.Cause)) != "" {
 		g.keeper.fence(refused.Cause)

@@ -102,6 +102,7 @@ const (
 	StageVotes   Stage = "votes"   // recording a term or a vote
 	StageState   Stage = "state"   // applying, flushing, the store's background work; the log is sound
 	StageMachine Stage = "machine" // an assertion about the replica's own reasoning
+	StageFence   Stage = "fence"   // its peers will not hear it any more
 )
 
 // FailedError is why a replica failed closed. On its own, as the answer to a request, it means that

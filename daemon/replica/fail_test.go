@@ -107,6 +107,27 @@ func TestReplica_FailsClosedWhenAFlushFails(t *testing.T) {
 	}
 }
 
+// A replica that its peers do not hear any more is stopped: it answers no message, and no write.
+func TestReplica_ExpelStopsIt(t *testing.T) {
+	d := newDisk(1)
+	failures := make(chan error, 8)
+	r := single(t, d, func(o *replica.Options) { o.Observe.OnFail = func(err error) { failures <- err } })
+	<-write(deadline(t), r, "a")
+	r.Expel(errDisk)
+	failed, ok := errors.AsType[*replica.FailedError](<-failures)
+	if !ok || failed.Stage != replica.StageFence || !errors.Is(failed, errDisk) {
+		t.Errorf("OnFail(%v), want stage %s", failed, replica.StageFence)
+	}
+	vote := d.Vote(0)
+	r.Receive([]*pb.Message{message(pb.MsgHeartbeat, d, 3, 0)})
+	if b := <-write(deadline(t), r, "b"); !errors.Is(b.err, errDisk) {
+		t.Errorf("a write is answered with %v", b.err)
+	}
+	if now := d.Vote(0); now != vote {
+		t.Errorf("votes %+v, were %+v when it was expelled", now, vote)
+	}
+}
+
 // unreadable is a disk whose log cannot be read.
 type unreadable struct {
 	*disk

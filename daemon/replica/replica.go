@@ -296,6 +296,10 @@ func (r *Replica) Close() error {
 // of the store's background work, or by a scrub. Only the first failure counts.
 func (r *Replica) Fail(err error) { r.fail(StageState, err) }
 
+// Expel stops the replica because of err: its peers will not hear it any more. It neither votes nor
+// stands for leader from then on, unlike one that has lost its state alone.
+func (r *Replica) Expel(err error) { r.fail(StageFence, err) }
+
 // LastResort has this replica lead only if nobody else does, see package consensus.
 func (r *Replica) LastResort() { r.inbox.put(consensus.Input{LastResort: true}) }
 
