@@ -13,9 +13,11 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/apply"
 	"github.com/tidaldb/tidal/daemon/command"
+	"github.com/tidaldb/tidal/daemon/consensus"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/peer"
+	"github.com/tidaldb/tidal/daemon/replica"
 )
 
 const (
@@ -23,6 +25,10 @@ const (
 	// many entries, and after so many rounds of its keeper if there was any entry.
 	checkEntries = 4096
 	checkRounds  = 5
+	// learnerRounds is when it does so although there was nothing new: after so many rounds, for a learner
+	// that is level and whose state was not compared yet. It has joined after the last check, and there may
+	// be no other one for as long as nobody writes.
+	learnerRounds = 2
 
 	// checksKept is how many checks a member remembers, and reports with every ping.
 	checksKept = 8
@@ -253,9 +259,34 @@ func (k *keeper) checkRound() {
 	if last != k.newest {
 		k.newest, k.unchecked = last, 0
 	}
-	if s := g.replica.Status(); s.State == raft.StateLeader && checkDue(s.Applied, last, k.unchecked) {
+	s := g.replica.Status()
+	if s.State != raft.StateLeader {
+		return
+	}
+	if checkDue(s.Applied, last, k.unchecked) || k.unchecked >= learnerRounds && k.learnerWaits(self, s) {
 		k.unchecked = 0 // if it is lost, the next one is due in time
 		g.replica.Check(0)
+	}
+}
+
+// learnerWaits reports whether a learner that is level is not known to have the right state.
+func (k *keeper) learnerWaits(self ident.MemberID, s replica.Status) bool {
+	return slices.ContainsFunc(s.Progress, func(p consensus.Progress) bool {
+		return p.Learner && p.Active && p.Match+readyLag >= s.Last && k.checks.standing(self, p.ID).state == StateUnverified
+	})
+}
+
+// unverified says why the state of a member is not known to be right; empty: it was compared and is.
+func (m *Member) unverified(id ident.MemberID) string {
+	switch v, ok := m.Verdict(0, id); {
+	case !ok:
+		return "group 0 is not open here"
+	case v.State == StateVerified:
+		return ""
+	case v.State == StateUnverified:
+		return "its state was not compared with that of a majority yet"
+	default:
+		return "its state is " + v.State
 	}
 }
 

@@ -40,6 +40,8 @@ type lab struct {
 	// stopped is taken back.
 	stopAt  func() bool
 	stopped bool
+
+	noDigests bool // nobody is told what states add up to
 }
 
 // node is one machine: a process runs on it, or none.
@@ -242,6 +244,9 @@ func (n *node) work() (busy bool) {
 		for _, o := range n.lab.nodes {
 			if o != n && o.greeted[n] == n.life && n.lab.open(n, o) {
 				o.m.Reported(n.id(), n.m.Reports())
+				if !n.lab.noDigests {
+					o.m.Digested(n.id(), n.m.Digests())
+				}
 			}
 		}
 	}

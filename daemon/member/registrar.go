@@ -529,9 +529,6 @@ func (r *registrar) approvals(now time.Time) map[string]bool {
 	return all
 }
 
-// unverified says why the state of a member is not known to be right; empty: nothing speaks against it.
-func (m *Member) unverified(ident.MemberID) string { return "" }
-
 // String names what is under way, for messages.
 func (f *flight) String() string {
 	return fmt.Sprintf("%s, roster %d", f.record.Does, f.record.Roster.Version)

@@ -443,3 +443,20 @@ func TestRegistrar_AMemberThatIsBehindHearsANewLeader(t *testing.T) {
 	l.leader()
 	l.write()
 }
+
+// A learner whose state nobody has compared does not become a voter; once it was compared it does, also
+// where nobody writes.
+func TestRegistrar_PromotesWhoIsVerified(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "n1")
+	l.noDigests = true
+	d := l.machine("n2")
+	l.join(d, membership.Candidate{})
+	l.run(10 * time.Second)
+	m, ok := l.leader().m.Membership()
+	if p := m.Pending[d.id()]; !ok || p.Reason != membership.PendingUnverified {
+		t.Errorf("the state of n2 was never compared, and it waits for %+v", p)
+	}
+	l.noDigests = false
+	l.voters("n1", "n2")
+}
