@@ -270,12 +270,12 @@ func TestSoak_FlippedByteInASealedSegment(t *testing.T) {
 func TestSoak_FlippedByteInATable(t *testing.T) {
 	c := Start(t, Binary(t), Options{Args: []string{"--set", "replication.scrub_every=3s", "--set", "replication.scrub_rate=0"}})
 	l := NewLedger(c, 8)
-	fill(c, c.Member(c.Leader()), 256)
-	l.During(func() { l.WaitAcked(500) })
+	fillDistinct(c, c.Member(c.Leader()), 128)
+	l.During(func() { l.WaitAcked(100) })
 	name := follower(c)
 	id := c.idOf(name)
 	c.Until("a large table on "+name, func() error {
-		if path, bytes := largest(t, c.Member(name).Dir); bytes < 1<<20 {
+		if path, bytes := largest(t, c.Member(name).Dir); bytes < 256<<10 {
 			return fmt.Errorf("the largest is %s with %d bytes", path, bytes)
 		}
 		return nil
