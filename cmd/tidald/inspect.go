@@ -97,7 +97,7 @@ func runInspect(w io.Writer, fs vfs.FS, dir string, group ident.GroupID, output 
 func inspectionOf(d inspect.Directory) inspection {
 	v := inspection{Schema: "tidald.inspection/v1", Path: d.Path, State: inspectedSound, PID: d.PID, Findings: []finding{}, Latched: d.Latched}
 	v.RecoverView = ops.ViewOf(member.Extent{
-		Identity: d.Identity, Term: max(d.Term, d.Vote.Term), Last: d.Last, Applied: d.Applied.Index, Commit: d.Commit, Roster: d.Roster, Conf: d.Conf,
+		Identity: d.Identity, Term: max(d.Term, d.Vote.Term), Last: d.Last, Applied: d.Applied.Index, Commit: d.Commit, Digest: d.Digest, Roster: d.Roster, Conf: d.Conf,
 	})
 	v.Group, v.Running = d.Group.String(), d.PID != 0
 	if d.Vote.Vote != 0 {
@@ -146,6 +146,9 @@ func printInspection(w io.Writer, v inspection, d inspect.Directory) error {
 	}
 	if d.State {
 		line("state at", "index %d", v.AppliedIndex)
+		if v.Digest != nil {
+			line("digest", "%s", *v.Digest)
+		}
 		line("roster", "version %d", v.Roster.Version)
 		for _, m := range v.Roster.Members {
 			line("", "%s: id %s, %s, grpc %s, http %s", m.Name, m.ID, m.Role, m.GRPCAddr, m.HTTPAddr)

@@ -38,6 +38,7 @@ type Directory struct {
 	Last    ident.EntryID // of the log
 	Commit  uint64        // as far as the disk knows the log to be committed
 	Applied ident.EntryID // of the state; a start applies the rest of what is committed
+	Digest  state.Digest  // of the state at Applied; version 0: none is kept
 	// Roster and Conf are the membership at the end of the log, committed or not. Those of another group
 	// than 0 have no roster.
 	Roster membership.Roster
@@ -126,7 +127,7 @@ func (d *Directory) readGroup(fs vfs.FS, g datadir.GroupContents) {
 func (d *Directory) readState(fs vfs.FS, dir string) error {
 	return state.Inspect(fs, dir, func(v *state.View) (err error) {
 		pos := v.Position()
-		d.Applied, d.Conf = pos.Applied, pos.Conf
+		d.Applied, d.Digest, d.Conf = pos.Applied, pos.Digest, pos.Conf
 		d.Roster, err = apply.Roster(v)
 		return err
 	})

@@ -94,6 +94,11 @@ func TestHello_RefusesAFormerHistory(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("%s: Hello = %q, want %q", tc.name, got, tc.want)
 		}
+		events, err := m.opts.Journal.After(journal.ID{Boot: m.identity().BootEpoch}, 100)
+		told := slices.ContainsFunc(events, func(e journal.Event) bool { return e.Fact.Kind() == journal.KindPeerRefused })
+		if err != nil || told != (tc.want != "") {
+			t.Errorf("%s: told of a refusal: %t, %v", tc.name, told, err)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/state"
 	"github.com/tidaldb/tidal/daemon/wal"
 )
 
@@ -73,7 +74,8 @@ type Extent struct {
 	Leader   ident.MemberID // 0: none is known
 	Last     ident.EntryID  // of the log
 	Applied  uint64
-	Commit   uint64 // as far as the disk knows
+	Commit   uint64       // as far as the disk knows
+	Digest   state.Digest // of the state at Applied; version 0: none is kept
 	// Roster and Conf are those at the end of the log, committed or not.
 	Roster membership.Roster
 	Conf   *pb.ConfState
@@ -94,7 +96,7 @@ func (m *Member) extent(g *group) (Extent, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Applied = pos.Applied.Index
+	s.Applied, s.Digest = pos.Applied.Index, pos.Digest
 	s.Commit = max(g.replica.Status().Commit, s.Applied)
 	s.Last.Index = g.log.LastIndex()
 	if s.Last.Term, err = g.log.Term(s.Last.Index); err != nil {

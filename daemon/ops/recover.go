@@ -53,6 +53,9 @@ func ViewOf(s member.Extent) api.RecoverView {
 		Group: surface.String(), Term: s.Term, Last: api.EntryRef{Term: s.Last.Term, Index: s.Last.Index},
 		CommitIndex: s.Commit, AppliedIndex: s.Applied, History: s.Roster.History.String(), Roster: roster(s.Roster),
 	}
+	if s.Digest.Version != 0 {
+		v.Digest = new(s.Digest.Total().String())
+	}
 	if s.Leader != 0 {
 		name := s.Leader.String()
 		if m, ok := s.Roster.Member(s.Leader); ok {
