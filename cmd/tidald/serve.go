@@ -26,9 +26,20 @@ func newServe() *cobra.Command {
 		Short: "Run one member",
 		Long: `Run one member of the cluster that the topology file declares; without a file, a cluster of one on loopback.
 
+A member that the file does not declare joins a cluster that runs: it asks a seed, any member, to be
+admitted, installs the data and becomes a voter by itself once it has caught up. It takes keys, timings
+and TLS from the file and ignores the members that it lists. It says where the others reach it with
+--advertise-grpc and --advertise-http, at later starts too, which need no seed. What it waits for is in
+the log and in GET /readyz.
+
+It listens where it advertises: at an IP itself, at a host name on all interfaces; --grpc and --http say
+otherwise.
+
 Every flag has a twin in the environment; a flag goes before it, and it goes before the file.`,
 		Example: `  tidald serve                                                   # alone, on 127.0.0.1:9501
-  tidald serve --config tidal.yaml --name us-east --data-dir /var/lib/tidal`,
+  tidald serve --config tidal.yaml --name us-east --data-dir /var/lib/tidal
+  tidald serve --config tidal.yaml --name eu-west --data-dir /var/lib/tidal --seed http://10.0.0.1:9501 \
+    --advertise-grpc 10.0.0.4:9601 --advertise-http 10.0.0.4:9501`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), flags) },
 	}
@@ -39,6 +50,11 @@ Every flag has a twin in the environment; a flag goes before it, and it goes bef
 	f.StringVar(&flags.HTTP, "http", "", "listen here for HTTP (TIDAL_HTTP)")
 	f.StringVar(&flags.GRPC, "grpc", "", "listen here for other members (TIDAL_GRPC)")
 	f.StringVar(&flags.Metrics, "metrics", "", "listen here for GET /metrics (TIDAL_METRICS)")
+	f.StringArrayVar(&flags.Seeds, "seed", nil, "`URL` of any member of the cluster to join; may be repeated (TIDAL_SEED, separated by commas)")
+	f.StringVar(&flags.AdvertiseGRPC, "advertise-grpc", "", "`HOST:PORT` where other members reach this one (TIDAL_ADVERTISE_GRPC)")
+	f.StringVar(&flags.AdvertiseHTTP, "advertise-http", "", "`HOST:PORT` where it is reached for HTTP (TIDAL_ADVERTISE_HTTP)")
+	f.BoolVar(&flags.AwaitJoin, "await-join", false, "only listen until \"tidalctl join\" names a seed (TIDAL_AWAIT_JOIN)")
+	f.BoolVar(&flags.Rejoin, "rejoin", false, "join although a member of this name was removed (TIDAL_REJOIN)")
 	return cmd
 }
 
@@ -73,7 +89,8 @@ func withCode(err error) error {
 	_, newer := errors.AsType[*durable.VersionError](err)
 	_, lost := errors.AsType[*datadir.LostGroupError](err)
 	_, secret := errors.AsType[*auth.FileError](err)
-	if named || copied || corrupt || newer || lost || secret {
+	_, nothing := errors.AsType[*daemon.NothingToJoinError](err)
+	if nothing || named || copied || corrupt || newer || lost || secret {
 		return &exitError{exitConfig, err}
 	}
 	return err

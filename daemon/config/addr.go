@@ -139,7 +139,7 @@ func bindAll(c *Config, doc *document, listen listeners, line int, ps *problems)
 		ps.add(line, "auth.peer_key_file", "peers would be served at %s, which others reach, without a peer key: "+
 			"name the file of the key here, give the members certificates (tls.ca_file), or listen at 127.0.0.1 (grpc_bind, --grpc)", c.GRPCBind)
 	}
-	if len(c.Members) > 1 && (c.Auth.KeyFile != "" || c.Auth.APIKey != "") && c.Auth.PeerKeyFile == "" && c.TLS.CAFile == "" {
+	if (len(c.Members) > 1 || !c.Declared) && (c.Auth.KeyFile != "" || c.Auth.APIKey != "") && c.Auth.PeerKeyFile == "" && c.TLS.CAFile == "" {
 		ps.add(max(doc.Auth.KeyFile.line, line), "auth.peer_key_file", "is required where the API asks for keys: it is what members show when they ask each other (or a certificate: tls.ca_file)")
 	}
 	if c.MetricsBind = listen.metrics.value; c.MetricsBind != "" {

@@ -44,6 +44,13 @@ type Flags struct {
 	HTTP    string // listen here for HTTP, whatever the file says
 	GRPC    string // listen here for peers, whatever the file says
 	Metrics string // listen here for /metrics
+
+	// A member that the file does not declare joins a cluster that exists: see join.go.
+	Seeds         []string // URLs of its members, any
+	AdvertiseGRPC string   // where the others reach this member
+	AdvertiseHTTP string
+	AwaitJoin     bool // wait to be told the seeds
+	Rejoin        bool // join although a member of this name was removed
 }
 
 // Config is everything that a member is told from outside. Load makes it, nothing changes it.
@@ -52,10 +59,15 @@ type Config struct {
 	Name    string
 	DataDir string
 
-	// Members are those of the file, in its order, this one among them.
+	// Members are those of the file, in its order, this one among them; of a member that the file does
+	// not declare, itself alone.
 	Members []Member
-	// Topology identifies that list.
+	// Declared: the file declares this member, or there is none. Without, it never makes a cluster.
+	Declared bool
+	// Topology identifies the list of the file.
 	Topology [32]byte
+	// Join says how an empty directory finds a cluster that exists.
+	Join Join
 
 	HTTPBind, GRPCBind string // where this member listens
 	MetricsBind        string // empty: nowhere
@@ -265,15 +277,27 @@ func Parse(file string, text []byte, flags Flags, getenv func(string) string) (*
 		metrics: given("--metrics", flags.Metrics, "TIDAL_METRICS", getenv),
 	}
 	var self int // line of this member in the file
-	if file == "" {
+	joins := joinOptions(flags, getenv, ps)
+	c.Join, c.Declared = joins.Join, true
+	switch {
+	case file == "" && joins.asked():
+		ps.all = append(ps.all, Problem{Key: "--config", Detail: "is required with " + joins.key() + ": keys, timings and TLS come from the file; the members that it lists are ignored"})
+		self = -1
+	case file == "":
 		c.Name = cmp.Or(c.Name, defaultName)
 		checkName(c.Name, Problem{Key: "--name"}, ps)
 		c.Members = []Member{alone(c.Name, listen)}
-	} else {
+	case joins.asked() && c.Name != "" && !doc.declares(c.Name):
+		c.Declared = false
+		c.Members = []Member{joins.self(c.Name, file, ps)}
+	default:
 		c.Members = doc.members(ps)
 		c.Name, self = doc.choose(c.Name, ps)
 	}
 	c.Topology = TopologyDigest(c.Members)
+	if c.Declared && self >= 0 {
+		joins.advertise(c) // after the digest, which is of the file
+	}
 	if self >= 0 {
 		bindAll(c, doc, listen, self, ps)
 	}

@@ -48,7 +48,7 @@ func TestParse_Defaults(t *testing.T) {
 			{Name: "us-west", GRPCAddr: "127.0.0.1:9602", HTTPAddr: "127.0.0.1:9502"},
 			{Name: "ap-south", GRPCAddr: "127.0.0.1:9603", HTTPAddr: "127.0.0.1:9503"},
 		},
-		Topology: c.Topology,
+		Declared: true, Topology: c.Topology,
 		HTTPBind: "127.0.0.1:9502", GRPCBind: "127.0.0.1:9602",
 		Replication: Replication{
 			Ack: "quorum", QuorumTimeout: 3 * time.Second,
@@ -97,7 +97,7 @@ metrics: {bind: "127.0.0.1:5"}
 	want := &Config{
 		File: "/etc/tidal/t.yaml", Name: "a", DataDir: "tidal-data",
 		Members:  []Member{{"a", "a.example:1", "a.example:2", "10.0.0.1:3", ":4"}},
-		Topology: c.Topology,
+		Declared: true, Topology: c.Topology,
 		HTTPBind: ":4", GRPCBind: "10.0.0.1:3", MetricsBind: "127.0.0.1:5",
 		Replication: Replication{
 			Ack: "leader", QuorumTimeout: time.Second,
@@ -133,7 +133,7 @@ func TestParse_Precedence(t *testing.T) {
 		{"file", Flags{Name: "us-west"}, none, "us-west", "tidal-data", "127.0.0.1:9502", "127.0.0.1:9602", "127.0.0.1:1"},
 		{"environment", Flags{}, all, "us-east", "/e", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:4"},
 		{"region", Flags{}, env("TIDAL_REGION", "ap-south"), "ap-south", "tidal-data", "127.0.0.1:9503", "127.0.0.1:9603", "127.0.0.1:1"},
-		{"flags", Flags{"", "us-west", "/f", "127.0.0.1:5", "127.0.0.1:6", "127.0.0.1:7"}, all, "us-west", "/f", "127.0.0.1:5", "127.0.0.1:6", "127.0.0.1:7"},
+		{"flags", Flags{Name: "us-west", DataDir: "/f", HTTP: "127.0.0.1:5", GRPC: "127.0.0.1:6", Metrics: "127.0.0.1:7"}, all, "us-west", "/f", "127.0.0.1:5", "127.0.0.1:6", "127.0.0.1:7"},
 	} {
 		c, err := Parse("t.yaml", []byte(text), tc.flags, tc.env)
 		if err != nil {
@@ -186,7 +186,7 @@ func TestParse_Refuses(t *testing.T) {
 		{"no YAML", "members: [", Flags{}, none, []string{"t.yaml:1: "}},
 		{"two documents", three + "---\nmembers: []\n", Flags{Name: "us-east"}, none, []string{"t.yaml: the file holds more than one document"}},
 		{"which", three, Flags{}, none, []string{"--name: is required: which member of t.yaml is this? It has us-east, us-west, ap-south"}},
-		{"unknown name", three, Flags{Name: "us-eats"}, none, []string{`--name: t.yaml declares no member "us-eats": is "us-east" meant? It has us-east, us-west, ap-south`}},
+		{"unknown name", three, Flags{Name: "us-eats"}, none, []string{`--name: t.yaml declares no member "us-eats": is "us-east" meant? It has us-east, us-west, ap-south. A further member joins with --seed, --advertise-grpc and --advertise-http`}},
 		{"unknown keys", named("elections: {}\nelection:\n  tik: 1s\nshards: {}\n"), Flags{Name: "us-east"}, none, []string{
 			`t.yaml:9: unknown key "elections": is "election" meant?`,
 			`t.yaml:11: unknown key "tik": is "tick" meant?`,

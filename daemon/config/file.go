@@ -394,9 +394,15 @@ func (d *document) choose(name string, ps *problems) (string, int) {
 		if near := nearest(name, names); near != "" {
 			detail += fmt.Sprintf(": is %q meant?", near)
 		}
-		ps.all = append(ps.all, Problem{Key: "--name", Detail: detail + " It has " + strings.Join(names, ", ")})
+		ps.all = append(ps.all, Problem{Key: "--name", Detail: detail + " It has " + strings.Join(names, ", ") +
+			". A further member joins with --seed, --advertise-grpc and --advertise-http"})
 	}
 	return name, -1
+}
+
+// declares reports whether the file lists a member of this name.
+func (d *document) declares(name string) bool {
+	return slices.ContainsFunc(d.Members, func(m declared) bool { return m.Name.value == name })
 }
 
 // nearest returns the candidate that is fewest edits away from s; empty: none is near.
