@@ -222,7 +222,8 @@ func (d *Dir) Member() Member {
 
 // Admit gives a fresh member its place in a cluster, durably: a member that ever belonged to one is
 // not fresh again. genesis is the encoded genesis record it was born by or learned. Admitting it
-// again to the same place changes nothing; to another is an error.
+// again to the same place changes nothing; to another is an error, but for a new id in the same cluster
+// where no group was ever opened here: nobody can have heard anything of the old id.
 func (d *Dir) Admit(cluster ident.ClusterID, id ident.MemberID, genesis []byte) error {
 	if id == 0 || cluster.IsZero() || len(genesis) > maxGenesisBytes {
 		return fmt.Errorf("admit member %s to cluster %s with %d bytes of genesis: out of range", id, cluster, len(genesis))
@@ -231,7 +232,7 @@ func (d *Dir) Admit(cluster ident.ClusterID, id ident.MemberID, genesis []byte) 
 		if m.ID == id && m.Cluster == cluster {
 			return false, nil
 		}
-		if m.ID != 0 {
+		if m.ID != 0 && (m.Cluster != cluster || len(m.Groups) > 0) {
 			return false, fmt.Errorf("admit member %s to cluster %s: it is member %s of cluster %s already", id, cluster, m.ID, m.Cluster)
 		}
 		m.Cluster, m.ID, m.Genesis = cluster, id, slices.Clone(genesis)

@@ -277,7 +277,8 @@ func TestDir_RefusesWhatComesInTheWrongOrder(t *testing.T) {
 	refused("Admit to no cluster", d.Admit(ident.ClusterID{}, 1, nil))
 	must(d.Admit(cluster(), 2, []byte("genesis")))
 	must(d.Admit(cluster(), 2, []byte("genesis")))
-	refused("Admit as another", d.Admit(cluster(), 3, nil))
+	must(d.Admit(cluster(), 3, nil)) // nothing was opened: it may be given another id
+	must(d.Admit(cluster(), 2, []byte("genesis")))
 	refused("Admit to another cluster", d.Admit(ident.ClusterID{9}, 2, nil))
 	refused("AddGroup of nothing", d.AddGroup(0))
 	must(d.SetVote(0, datadir.Vote{Term: 1}))
@@ -289,6 +290,8 @@ func TestDir_RefusesWhatComesInTheWrongOrder(t *testing.T) {
 	must(d.AddGroup(0))
 	must(d.AddGroup(0))
 	refused("Birth of what was born", birth())
+	refused("Admit as another", d.Admit(cluster(), 3, nil))
+	refused("PrepareBirth of what was born", d.Group(0).PrepareBirth())
 	must(d.SetVote(0, datadir.Vote{Term: 2, Vote: 1}))
 	refused("another vote", d.SetVote(0, datadir.Vote{Term: 2, Vote: 2}))
 	refused("an earlier term", d.SetVote(0, datadir.Vote{Term: 1}))
@@ -301,6 +304,44 @@ func TestDir_RefusesWhatComesInTheWrongOrder(t *testing.T) {
 	}
 	if err := d.Close(); !errors.Is(err, datadir.ErrClosed) {
 		t.Errorf("second Close = %v, want ErrClosed", err)
+	}
+}
+
+// A group is born by an artifact that was fetched, whatever an earlier attempt left, and counts once it
+// was added.
+func TestGroup_BirthByInstall(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem()
+	d := mustOpen(t, mem)
+	if err := errors.Join(d.Admit(cluster(), 2, nil), d.SetVote(0, datadir.Vote{Term: 4})); err != nil {
+		t.Fatal(err)
+	}
+	g := d.Group(0)
+	arrive := func() {
+		t.Helper()
+		if err := errors.Join(g.PrepareBirth(), mem.MkdirAll(g.IncomingDir("a1"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arrive()
+	if _, err := g.Install("a1", nil); err == nil {
+		t.Error("Install of a group that was not born, without a log, = nil")
+	}
+	for range 2 { // the second time after a crash before AddGroup
+		arrive()
+		gen, err := g.Install("a1", func(dir string) error { return mem.MkdirAll(dir, 0o700) })
+		if want := (datadir.Generation{Log: 1, State: 1}); err != nil || gen != want {
+			t.Fatalf("Install = %v, %v, want %v", gen, err, want)
+		}
+		if _, ok, err := g.Current(); ok || err != nil {
+			t.Errorf("Current before AddGroup = %t, %v", ok, err)
+		}
+	}
+	if err := d.AddGroup(0); err != nil {
+		t.Fatal(err)
+	}
+	if gen, ok, err := g.Current(); !ok || err != nil || gen.State != 1 {
+		t.Errorf("Current = %v, %t, %v", gen, ok, err)
 	}
 }
 

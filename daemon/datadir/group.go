@@ -117,16 +117,7 @@ func (g *Group) Birth(build func(logDir, stateDir string) error) (Generation, er
 
 func (g *Group) birth(gen Generation, build func(logDir, stateDir string) error) error {
 	fs := g.d.opts.FS
-	if g.d.Member().ID == 0 {
-		return errors.New("the member belongs to no cluster")
-	}
-	if g.added() {
-		return errors.New("it was born before")
-	}
-	if err := fs.RemoveAll(g.dir); err != nil {
-		return fmt.Errorf("remove what an earlier birth left: %w", err)
-	}
-	if err := durable.MkdirAll(fs, g.dir, dirPerm); err != nil {
+	if err := g.empty(); err != nil {
 		return err
 	}
 	if err := build(g.LogDir(gen), g.StateDir(gen)); err != nil {
@@ -138,6 +129,21 @@ func (g *Group) birth(gen Generation, build func(logDir, stateDir string) error)
 		}
 	}
 	return g.moveMarker(gen)
+}
+
+// empty makes the directory of a group that was not born, with nothing in it.
+func (g *Group) empty() error {
+	fs := g.d.opts.FS
+	if g.d.Member().ID == 0 {
+		return errors.New("the member belongs to no cluster")
+	}
+	if g.added() {
+		return errors.New("it was born before")
+	}
+	if err := fs.RemoveAll(g.dir); err != nil {
+		return fmt.Errorf("remove what an earlier birth left: %w", err)
+	}
+	return durable.MkdirAll(fs, g.dir, dirPerm)
 }
 
 // moveMarker makes gen the current generation: the one commit point.

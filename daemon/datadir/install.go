@@ -23,7 +23,17 @@ func (g *Group) IncomingDir(id string) string { return g.path(incomingPrefix + i
 // process that staged it has ended.
 func (g *Group) ArtifactsDir() string { return g.path(artifactsName) }
 
-// Install makes the artifact in IncomingDir(id), whose files are durable, the state of the group.
+// PrepareBirth empties the directory of a group that was not born, for an artifact to be fetched into:
+// the group is born when Install and then AddGroup have returned. A group that was added is refused.
+func (g *Group) PrepareBirth() error {
+	if err := g.empty(); err != nil {
+		return fmt.Errorf("prepare the birth of group %s: %w", g.id, err)
+	}
+	return nil
+}
+
+// Install makes the artifact in IncomingDir(id), whose files are durable, the state of the group; of a
+// group that was not born, its first generation, which needs a new log.
 // With newLog, which builds a log that is durable when it returns, the log is replaced too; without,
 // the current one stays. The replica must be closed.
 //
@@ -48,8 +58,8 @@ func (g *Group) install(id string, newLog func(logDir string) error) (Generation
 	if err != nil {
 		return Generation{}, err
 	}
-	if !ok {
-		return Generation{}, errors.New("it was not born")
+	if !ok && newLog == nil {
+		return Generation{}, errors.New("it was not born, and has no log to keep")
 	}
 	next := Generation{Log: gen.Log, State: gen.State + 1}
 	fresh := []string{g.StateDir(next)}

@@ -16,6 +16,7 @@ const (
 	KindStarted       Kind = "started"
 	KindStopping      Kind = "stopping"
 	KindBorn          Kind = "born"
+	KindJoined        Kind = "joined"
 	KindRosterApplied Kind = "roster_applied"
 	KindLeaderElected Kind = "leader_elected"
 	KindLeaderLost    Kind = "leader_lost"
@@ -79,6 +80,7 @@ func Kinds() []Spec {
 		{Started{}, LevelInfo, "The process has opened its data directory. The first event of every boot"},
 		{Stopping{}, LevelInfo, "The process was told to end. The last event of a boot that was not cut short"},
 		{Born{}, LevelInfo, "This member belongs to a cluster from now on"},
+		{Joined{}, LevelInfo, "This member was admitted to a cluster that exists, and has installed its data"},
 		{RosterApplied{}, LevelInfo, "The membership, as found at the start or as changed by the log"},
 		{LeaderElected{}, LevelInfo, "This member knows who leads the term"},
 		{LeaderLost{}, LevelWarn, "This member knows of no leader any more"},
@@ -154,6 +156,21 @@ func (f Born) Text() string {
 	return fmt.Sprintf("%s cluster %s, is member %s of it", how, f.Cluster, f.ID)
 }
 func (Born) Same() string { return "" }
+
+// Joined is a member whose data came from another one.
+type Joined struct {
+	Cluster string         `json:"cluster"`
+	ID      ident.MemberID `json:"id,string"`
+	Index   uint64         `json:"index"` // of the state that was installed
+	Bytes   int64          `json:"bytes"`
+	From    ident.MemberID `json:"from,string"`
+}
+
+func (Joined) Kind() Kind { return KindJoined }
+func (f Joined) Text() string {
+	return fmt.Sprintf("joined cluster %s as member %s, with the state at index %d from member %s, %d bytes", f.Cluster, f.ID, f.Index, f.From, f.Bytes)
+}
+func (Joined) Same() string { return "" }
 
 // RosterApplied is the membership from now on.
 type RosterApplied struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -37,10 +38,10 @@ const firstMember ident.MemberID = 1
 // firstEntry is where every replica begins: what a birth writes is applied at it.
 var firstEntry = ident.EntryID{Term: 1, Index: 1}
 
-// findCluster asks the declared members until a cluster is made or found, then serves. It returns
-// when that is done, when it cannot be done any more, or when ctx ends.
+// findCluster asks the declared members, or the seeds, until a cluster is made, found or joined, then
+// serves. It returns when that is done, when it cannot be done any more, or when ctx ends.
 func (m *Member) findCluster(ctx context.Context) {
-	for wait := probeEvery; ; wait = min(wait*5/4, probeEveryMax) {
+	for wait := probeEvery; ; {
 		serves, err := m.seekCluster(ctx)
 		if err != nil && m.opts.OnFatal != nil {
 			m.opts.OnFatal(err)
@@ -48,20 +49,38 @@ func (m *Member) findCluster(ctx context.Context) {
 		if serves || err != nil {
 			return
 		}
+		most := probeEveryMax
+		if m.phase() == PhaseJoining {
+			most = joinEveryMax
+		}
+		wait = min(wait*5/4, most)
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait):
+		case <-m.invited:
+			wait = probeEvery
+		case <-time.After(wait/2 + rand.N(wait)):
 		}
 	}
 }
 
-// seekCluster asks every declared member once and does what the birth table says. It reports whether
-// this member serves now; if not, setWaiting has said why. After an error, which is one of the disk, the
-// directory takes no more writes: only another process, which opens it anew, can go on.
+// seekCluster asks every declared member once and does what the birth table says, or makes one attempt
+// to join. It reports whether this member serves now; if not, setWaiting has said why. After an error,
+// which is one of the disk, the directory takes no more writes: only another process, which opens it
+// anew, can go on.
 func (m *Member) seekCluster(ctx context.Context) (serves bool, err error) {
+	if m.joins() {
+		return m.join(ctx, nil)
+	}
 	waits := func(why string) { m.setWaiting([]membership.Waiting{{Name: m.opts.Name, Reason: why}}) }
-	switch d := membership.DecideBirth(m.birth(nil, m.askAll(ctx))); d.Act {
+	b := m.birth(nil, m.askAll(ctx))
+	d := membership.DecideBirth(b)
+	undecided := d.Act == membership.BirthWait || d.Act == membership.BirthMake
+	if seeds, _ := m.invitation(); undecided && len(seeds) > 0 && m.opts.Join.Introducer != nil {
+		b.Seeds = m.askSeeds(ctx)
+		d = membership.DecideBirth(b)
+	}
+	switch d.Act {
 	case membership.BirthMake, membership.BirthAdopt:
 		id, err := m.beBorn(d.Genesis, d.ID)
 		if err != nil {
@@ -73,11 +92,32 @@ func (m *Member) seekCluster(ctx context.Context) (serves bool, err error) {
 		m.serve(ctx, id, true)
 		return true, nil
 	case membership.BirthRefuse:
+		if m.opts.Join.Introducer != nil && d.Refusal.JoinInstead() {
+			return m.join(ctx, m.initialised(b.Answers))
+		}
 		waits(d.Refusal.Error())
 	default:
+		m.setPhase(PhaseWaiting)
 		m.setWaiting(d.Waiting)
 	}
 	return false, nil
+}
+
+// initialised are the addresses of the declared members that belong to a cluster.
+func (m *Member) initialised(answers map[string]membership.Answer) []string {
+	var addrs []string
+	for _, d := range m.opts.Declared {
+		if answers[d.Name].Kind == membership.AnswerInitialised {
+			addrs = append(addrs, d.HTTPAddr)
+		}
+	}
+	return addrs
+}
+
+func (m *Member) phase() Phase {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.mu.phase
 }
 
 // watchForConflict looks for another genesis for as long as this member never had a leader.
@@ -192,11 +232,7 @@ func (m *Member) finishBirth(genesis membership.Genesis) (datadir.Member, error)
 	if err := dir.AddGroup(0); err != nil {
 		return datadir.Member{}, fmt.Errorf("record group 0: %w", err)
 	}
-	id := dir.Member()
-	m.mu.Lock()
-	m.mu.identity = id
-	m.mu.Unlock()
-	return id, nil
+	return m.rememberIdentity(), nil
 }
 
 func (m *Member) writeFirstGeneration(genesis membership.Genesis, logDir, stateDir string) error {
@@ -214,23 +250,32 @@ func (m *Member) writeFirstGeneration(genesis membership.Genesis, logDir, stateD
 	return nil
 }
 
-// resume serves what the directory holds: it finishes a birth that a crash cut short, then opens.
+// resume serves what the directory holds: it finishes a birth that a crash cut short, then opens. One
+// that was admitted and has installed nothing yet goes on joining.
 func (m *Member) resume(ctx context.Context, id datadir.Member) error {
 	genesis, err := membership.DecodeGenesis(id.Genesis)
-	if err != nil {
+	if err != nil && len(id.Genesis) > 0 {
 		return fmt.Errorf("member file: %w", err)
 	}
+	if err == nil && genesis.ClusterID() != id.Cluster {
+		return errors.New("member file: the genesis record is of another cluster")
+	}
+	self, named := genesis.Named(id.Name)
+	first := named && self.ID == id.ID && self.Incarnation == id.Incarnation
 	born := len(id.Groups) > 0
-	if !born {
+	switch {
+	case !born && !first:
+		if !m.opts.Foreground {
+			m.done.Go(func() { m.findCluster(ctx) })
+		}
+		return nil
+	case !born:
 		if id, err = m.finishBirth(genesis); err != nil {
 			return err
 		}
 	}
-	if genesis.ClusterID() != id.Cluster {
-		return errors.New("member file: the genesis record is of another cluster")
-	}
 	m.serve(ctx, id, !born)
-	if !m.opts.Foreground {
+	if first && !m.opts.Foreground {
 		m.done.Go(func() { m.watchForConflict(ctx, genesis) })
 	}
 	return nil

@@ -57,9 +57,11 @@ type Options struct {
 	HTTPAddr string // advertised
 
 	// Declared are the members of the topology file in its order: names and addresses, no ids. It
-	// holds this member too.
+	// holds this member too; empty: no file declares it, and it only ever joins.
 	Declared []membership.Declared
 	Topology [32]byte // digest of that list
+	// Join is for a member that no file declares, whose Declared is empty, or that lost its disk.
+	Join JoinOptions
 
 	Tick           time.Duration // of the raft clock
 	HeartbeatTicks int
@@ -102,6 +104,7 @@ type Phase string
 // The phases, in the order a member goes through them.
 const (
 	PhaseWaiting Phase = "waiting" // for its cluster to be born
+	PhaseJoining Phase = "joining" // a cluster that exists
 	PhaseServing Phase = "serving" // its groups are open, or quarantined
 	PhaseRemoved Phase = "removed" // it belongs to its cluster no more
 	PhaseStopped Phase = "stopped"
@@ -109,6 +112,9 @@ const (
 
 // ErrNotBorn refuses a request to a member whose cluster does not exist yet.
 var ErrNotBorn = errors.New("the cluster is not born yet")
+
+// ErrJoining refuses a request to a member that is not one of its cluster's yet.
+var ErrJoining = errors.New("this member has not joined its cluster yet")
 
 // ErrNoGroup refuses a request for a group that this member does not hold.
 var ErrNoGroup = errors.New("no such group on this member")
@@ -159,9 +165,16 @@ type Member struct {
 		clocks    map[ident.MemberID]clockNote // of peers that answered a ping
 		// standFirst: this member made the cluster in this boot, and has not stood for leader yet.
 		standFirst bool
+		// seeds are whom to ask for a cluster to join, rejoin what to say.
+		seeds  []string
+		rejoin bool
 	}
 
 	life context.Context // of what Start began
+
+	invited chan struct{} // capacity 1: seeds has changed
+	joiner  joiner
+
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
@@ -206,6 +219,8 @@ func New(opts Options) *Member {
 	m.promises.mu.refused = map[ident.MemberID]uint64{}
 	m.loadPromises()
 	m.process = drawProcess()
+	m.mu.seeds, m.mu.rejoin = opts.Join.Seeds, opts.Join.Rejoin
+	m.invited = make(chan struct{}, 1)
 	m.metrics = newMetrics(opts.Metrics, m)
 	return m
 }
@@ -228,7 +243,7 @@ func (m *Member) Start(net Network) error {
 		return err
 	case id.ID != 0:
 		return m.resume(ctx, id)
-	case len(m.opts.Declared) == 1: // asks nobody: it is born when Start returns
+	case len(m.opts.Declared) == 1 && len(m.opts.Join.Seeds) == 0: // asks nobody: it is born when Start returns
 		if serves, err := m.seekCluster(ctx); serves || err != nil {
 			return err
 		}
@@ -285,14 +300,23 @@ func (g *group) closeFiles() (state, log error) {
 // What looks after them ends with ctx.
 func (m *Member) serve(ctx context.Context, id datadir.Member, bornNow bool) {
 	for _, gid := range id.Groups {
-		k := m.newKeeper(gid)
-		g := m.openGroup(k, id, nil)
-		g.bornNow = bornNow
-		m.admit(g)
-		if !m.opts.Foreground {
-			m.done.Go(func() { k.run(ctx) })
-		}
+		m.serveGroup(ctx, m.newKeeper(gid), id, bornNow, nil)
 	}
+	m.nowServing(id, bornNow)
+}
+
+// serveGroup opens one group, whose state must satisfy verify.
+func (m *Member) serveGroup(ctx context.Context, k *keeper, id datadir.Member, bornNow bool, verify func(*state.Store) error) *group {
+	g := m.openGroup(k, id, verify)
+	g.bornNow = bornNow
+	m.admit(g)
+	if !m.opts.Foreground {
+		m.done.Go(func() { k.run(ctx) })
+	}
+	return g
+}
+
+func (m *Member) nowServing(id datadir.Member, bornNow bool) {
 	m.mu.Lock()
 	m.mu.phase = PhaseServing
 	m.mu.waiting = nil
@@ -349,6 +373,8 @@ func (m *Member) Replica(gid ident.GroupID) (*replica.Replica, error) {
 		return nil, ErrNotBorn
 	case m.mu.phase == PhaseRemoved:
 		return nil, ErrRemoved
+	case m.mu.phase == PhaseJoining:
+		return nil, ErrJoining
 	default:
 		return nil, ErrNoGroup
 	}

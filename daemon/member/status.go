@@ -111,6 +111,11 @@ func notReady(s Status, bornNow bool) []string {
 		}
 	case PhaseRemoved:
 		why = append(why, "removed: this member belongs to its cluster no more; give it an empty data directory and have it join again")
+	case PhaseJoining:
+		why = append(why, "this member has not joined its cluster yet")
+		for _, w := range s.WaitingFor {
+			why = append(why, fmt.Sprintf("waits for %s: %s", w.Name, w.Reason))
+		}
 	case PhaseStopped:
 		why = append(why, "stopping")
 	}
@@ -126,7 +131,7 @@ func notReady(s Status, bornNow bool) []string {
 		case s.Ready || !bornNow:
 		case r.Leader == 0:
 			why = append(why, fmt.Sprintf("group %s has not had a leader yet", g.Group))
-		case r.Applied <= firstEntry.Index || r.LeaderLast > r.Applied+readyLag:
+		case r.Applied <= firstEntry.Index || r.LeaderLast == 0 || r.LeaderLast > r.Applied+readyLag:
 			why = append(why, fmt.Sprintf("group %s is catching up: applied %d of %d", g.Group, r.Applied, r.LeaderLast))
 		}
 	}

@@ -47,6 +47,8 @@ type Birth struct {
 	Declared []Declared
 	Topology [32]byte
 	Answers  map[string]Answer // by declared name
+	// Seeds answered beside them: members that the file need not declare.
+	Seeds []Answer
 }
 
 // BirthAct is what a member does next.
@@ -90,6 +92,12 @@ type BirthError struct {
 }
 
 func (e *BirthError) Error() string { return e.Code + ": " + e.Detail }
+
+// JoinInstead reports whether a cluster exists that this member was not born with, under this incarnation
+// at least: it may ask to be taken as a new member.
+func (e *BirthError) JoinInstead() bool {
+	return e.Code == BirthLostDisk || e.Code == BirthNotDeclared
+}
 
 // DecideBirth returns what a member does, given what it is and what the others answered.
 //
@@ -147,8 +155,11 @@ func (b Birth) decideInitialised() BirthDecision {
 // can be read.
 func (b Birth) findGenesis() (_ BirthDecision, found bool) {
 	var adopt, lost, stranger *BirthDecision
+	answers := make([]Answer, 0, len(b.Declared)+len(b.Seeds))
 	for _, m := range b.others() {
-		a := b.Answers[m.Name]
+		answers = append(answers, b.Answers[m.Name])
+	}
+	for _, a := range append(answers, b.Seeds...) {
 		if a.Kind != AnswerInitialised {
 			continue
 		}
@@ -158,7 +169,7 @@ func (b Birth) findGenesis() (_ BirthDecision, found bool) {
 		}
 		switch self, in := g.Named(b.Name); {
 		case !in:
-			d := refuse(BirthNotDeclared, "cluster %s, which %s belongs to, was born without a member named %s", g.ClusterID(), m.Name, b.Name)
+			d := refuse(BirthNotDeclared, "cluster %s, which %s belongs to, was born without a member named %s", g.ClusterID(), a.Name, b.Name)
 			stranger = cmp.Or(stranger, &d)
 		case self.Incarnation != b.Incarnation && !mutantLostDiskAdopts:
 			d := refuse(BirthLostDisk, "%s is member %d of cluster %s with incarnation %s, this data directory has %s",

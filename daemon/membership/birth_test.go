@@ -60,6 +60,7 @@ func TestDecideBirth_Table(t *testing.T) {
 		led      bool
 		declared []Declared // default: a, b, c
 		answers  map[string]Answer
+		seeds    []Answer
 		want     string // act, then what belongs to it
 	}{
 		// Genesis.
@@ -97,6 +98,10 @@ func TestDecideBirth_Table(t *testing.T) {
 				" with incarnation " + inc(99).String() + ", this data directory has " + incOf("a").String()},
 		{name: "not in the genesis", self: "a", answers: map[string]Answer{"b": initialised("b", foreign), "c": fresh("c")},
 			want: "refuse not_declared: cluster " + foreign.ClusterID().String() + ", which b belongs to, was born without a member named a"},
+		{name: "a seed that is not declared has us", self: "b", seeds: []Answer{initialised("q", own)}, want: "adopt as 2: a b c"},
+		{name: "a seed that is fresh", self: "b", seeds: []Answer{fresh("q")}, want: "wait a (no answer), c (no answer)"},
+		{name: "a seed of a cluster without us", self: "a", seeds: []Answer{initialised("q", foreign)},
+			want: "refuse not_declared: cluster " + foreign.ClusterID().String() + ", which q belongs to, was born without a member named a"},
 		{name: "a genesis that cannot be read", self: "a", answers: map[string]Answer{"b": unreadable, "c": fresh("c")},
 			want: "wait b (its genesis record cannot be read)"},
 
@@ -119,7 +124,7 @@ func TestDecideBirth_Table(t *testing.T) {
 				tc.declared = declared("a", "b", "c")
 			}
 			in := Birth{Name: tc.self, Incarnation: incOf(tc.self), Genesis: tc.genesis, HadLeader: tc.led,
-				Declared: tc.declared, Topology: [32]byte{7}, Answers: tc.answers}
+				Declared: tc.declared, Topology: [32]byte{7}, Answers: tc.answers, Seeds: tc.seeds}
 			answers := maps.Clone(tc.answers)
 			d := DecideBirth(in)
 			if got := sentence(d); got != tc.want {
