@@ -44,6 +44,7 @@ func New(o Options) (*Daemon, error) {
 		d.listen,
 		d.openDirectory,
 		d.makeFaults,
+		d.makeClient,
 		d.makeMember,
 		d.makeNetwork,
 		d.makeSurface,
@@ -110,6 +111,8 @@ func (d *Daemon) listen() (err error) {
 	return nil
 }
 
+// openDirectory opens the data directory. An empty one is no use to a member that nobody declares and
+// that knows nobody to ask.
 func (d *Daemon) openDirectory() (err error) {
 	c := d.opts.Config
 	d.dir, err = datadir.Open(datadir.Options{Path: c.DataDir, Name: c.Name, FS: d.opts.FS, Logger: d.log})
@@ -117,7 +120,17 @@ func (d *Daemon) openDirectory() (err error) {
 		return err
 	}
 	d.onStop("data directory", func(context.Context) error { return d.dir.Close() })
+	if fresh := d.dir.Member().ID == 0; fresh && !c.Declared && len(c.Join.Seeds) == 0 && !c.Join.Await {
+		return &NothingToJoinError{Name: c.Name, File: c.File, DataDir: c.DataDir}
+	}
 	return nil
+}
+
+// NothingToJoinError refuses to start a member that could only wait for ever.
+type NothingToJoinError struct{ Name, File, DataDir string }
+
+func (e *NothingToJoinError) Error() string {
+	return fmt.Sprintf("%s is empty and %s declares no member %q: name a member of the cluster to join with --seed http://HOST:PORT, or wait to be told with --await-join", e.DataDir, e.File, e.Name)
 }
 
 func (d *Daemon) makeMember() error {
@@ -127,7 +140,8 @@ func (d *Daemon) makeMember() error {
 	d.member = member.New(member.Options{
 		Dir: d.dir, DataDir: c.DataDir, FS: d.opts.FS,
 		Name: c.Name, GRPCAddr: self.GRPCAddr, HTTPAddr: self.HTTPAddr,
-		Declared: declared(c.Members), Topology: c.Topology,
+		Declared: declared(c), Topology: c.Topology,
+		Join: member.JoinOptions{Seeds: c.Join.Seeds, Rejoin: c.Join.Rejoin, Introducer: d.client},
 		Tick: c.Election.Tick, HeartbeatTicks: c.Election.HeartbeatTicks, ElectionTicks: c.Election.ElectionTicks,
 		OnFatal:      func(err error) { d.fail("member", err) },
 		SegmentBytes: c.Replication.LogSegment,
@@ -161,9 +175,13 @@ func scrub(r config.Replication) member.Scrub {
 	return s
 }
 
-func declared(members []config.Member) []membership.Declared {
+// declared are the members of the file; none for a member that it does not declare.
+func declared(c *config.Config) []membership.Declared {
 	var all []membership.Declared
-	for _, m := range members {
+	if !c.Declared {
+		return all
+	}
+	for _, m := range c.Members {
 		all = append(all, membership.Declared{Name: m.Name, GRPCAddr: m.GRPCAddr, HTTPAddr: m.HTTPAddr})
 	}
 	return all
@@ -199,7 +217,8 @@ func (d *Daemon) makeNetwork() error {
 	return nil
 }
 
-func (d *Daemon) makeSurface() (err error) {
+// makeClient makes what speaks HTTP to other members, and to the seeds of a member that joins.
+func (d *Daemon) makeClient() error {
 	c := d.opts.Config
 	o := httpd.ClientOptions{Self: c.Name, Faults: d.faults, PeerKey: d.peerToken(), ConnectTimeout: c.Forward.Connect, RequestTimeout: c.Forward.Request}
 	if d.tls != nil {
@@ -210,14 +229,19 @@ func (d *Daemon) makeSurface() (err error) {
 		d.client.Close()
 		return nil
 	})
+	return nil
+}
+
+func (d *Daemon) makeSurface() (err error) {
+	c := d.opts.Config
 	d.ops, err = ops.New(ops.Options{
 		Member:  d.member,
 		Replica: func(g ident.GroupID) (ops.Replica, error) { return d.member.Replica(g) },
-		Asker:   d.client, Recoverer: d.member,
+		Asker:   d.client, Teller: d.client, Recoverer: d.member,
 		Data: d.member,
 		Crew: d.client, Faults: d.faults, MaxFault: c.Drills.MaxDuration,
 		Journal: d.journal,
-		Now:     d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, FanOut: c.Forward.FanOut, MaxDrift: c.Clock.MaxDrift,
+		Now:     d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, FanOut: c.Forward.FanOut, JoinWait: c.Membership.JoinWait, MaxDrift: c.Clock.MaxDrift,
 	})
 	if err != nil {
 		return err

@@ -64,6 +64,15 @@ const (
 	CodeNoSource           Code = "no_source"
 	CodeNotHealed          Code = "not_healed"
 	CodeReseedStalled      Code = "reseed_stalled"
+	CodeNameTaken          Code = "name_taken"
+	CodeRemoved            Code = "removed"
+	CodeReplaceManual      Code = "replace_manual"
+	CodeReplaceFlapping    Code = "replace_flapping"
+	CodeCapabilityMissing  Code = "capability_missing"
+	CodeChangeInProgress   Code = "conf_change_in_progress"
+	CodeUnsafeRemoval      Code = "unsafe_removal"
+	CodePromotionPending   Code = "promotion_pending"
+	CodeJoinPending        Code = "join_pending"
 	CodeInternal           Code = "internal"
 )
 
@@ -117,6 +126,15 @@ func Codes() []CodeSpec {
 		{CodeNoSource, http.StatusConflict, 6, "No other sound member has the data", true, EffectNone},
 		{CodeNotHealed, http.StatusConflict, 6, "Other data would not heal the replica", false, EffectNone},
 		{CodeReseedStalled, http.StatusGatewayTimeout, 124, "The reseed does not get on; it stays latched", false, EffectApplied},
+		{CodeNameTaken, http.StatusConflict, 6, "A member of this name is alive, or may be", true, EffectNone},
+		{CodeRemoved, http.StatusConflict, 6, "The member was removed", false, EffectNone},
+		{CodeReplaceManual, http.StatusConflict, 6, "A lost member is replaced only when an operator says so", false, EffectNone},
+		{CodeReplaceFlapping, http.StatusConflict, 6, "The member was replaced too often", true, EffectNone},
+		{CodeCapabilityMissing, http.StatusConflict, 6, "A member does not understand what the log would hold", false, EffectNone},
+		{CodeChangeInProgress, http.StatusConflict, 6, "Another change of the membership is under way", true, EffectNone},
+		{CodeUnsafeRemoval, http.StatusConflict, 6, "The removal would be unsafe", true, EffectNone},
+		{CodePromotionPending, http.StatusConflict, 6, "The member may not vote yet", true, EffectNone},
+		{CodeJoinPending, http.StatusServiceUnavailable, 8, "The join was not applied in time; asked again, it goes on", true, EffectUnknown},
 		{CodeInternal, http.StatusInternalServerError, 1, "An error of the member", false, EffectUnknown},
 	}
 }

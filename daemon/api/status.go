@@ -14,6 +14,7 @@ const (
 const (
 	RoleVoter   = "voter"
 	RoleLearner = "learner"
+	RoleLeaving = "leaving" // is being replaced, and votes until that is done
 	RoleRemoved = "removed"
 )
 
@@ -32,11 +33,15 @@ type Status struct {
 	Consistent bool `json:"consistent"`
 	// Views are the sides of a cluster that is split: one entry a leader named, newest term first, and last
 	// the members that name none, where one is cut off from a leader that others name. Absent: one side.
-	Views   []View    `json:"views,omitempty"`
-	At      time.Time `json:"at"`
-	Health  Health    `json:"health"`
-	Quorum  Quorum    `json:"quorum"`
-	Regions []Region  `json:"regions"`
+	Views  []View    `json:"views,omitempty"`
+	At     time.Time `json:"at"`
+	Health Health    `json:"health"`
+	Quorum Quorum    `json:"quorum"`
+	// Settling is a change of the voters that is not finished, as the leader sees it; null: none is known.
+	Settling *Settling `json:"settling"`
+	// Tombstones are the members that were removed and do not know it yet, as far as is known here.
+	Tombstones []Tombstone `json:"tombstones"`
+	Regions    []Region    `json:"regions"`
 }
 
 // View is one side of a split: the members that name the same leader, or that name none.
@@ -101,7 +106,10 @@ type Region struct {
 	Digest         *Digest  `json:"digest"` // null: the replica is closed
 	Scrub          *Scrub   `json:"scrub"`
 	Kept           []Kept   `json:"kept"` // null: not known
-	Disk           *Disk    `json:"disk"`
+	// PromotionPending is why a learner is no voter yet, as the leader sees it; null: it votes, or no leader
+	// says.
+	PromotionPending *Pending `json:"promotion_pending"`
+	Disk             *Disk    `json:"disk"`
 	// ClockSkewMS is how far its clock is ahead of most members' clocks, as the leader measured them;
 	// null: not known.
 	ClockSkewMS  *int64   `json:"clock_skew_ms"`
@@ -156,7 +164,7 @@ type LocalStatus struct {
 	UptimeMS     int64     `json:"uptime_ms"`
 	GRPCAddr     string    `json:"grpc_addr"`
 	HTTPAddr     string    `json:"http_addr"`
-	// Phase is what the member is doing: waiting (for the cluster's birth), serving, stopped.
+	// Phase is what the member is doing: waiting (for the cluster's birth), joining, serving, stopped.
 	Phase string `json:"phase"`
 	// WaitingFor names the members whose answer the birth waits for.
 	WaitingFor []string      `json:"waiting_for"`
@@ -170,6 +178,10 @@ type LocalStatus struct {
 	Roster       *Roster `json:"roster"`
 	// Faults are those that the member keeps up for a drill.
 	Faults []Fault `json:"faults"`
+	// Pending, on the leader: why learners are no voters yet, by id. Settling, there too: a change of the
+	// voters that is not finished.
+	Pending  map[string]Pending `json:"promotion_pending,omitempty"`
+	Settling *Settling          `json:"settling"`
 }
 
 // Clock is the clock of another member, as the last ping found it.
@@ -235,6 +247,8 @@ type Roster struct {
 	Version uint64   `json:"version"`
 	NextID  string   `json:"next_id"`
 	Members []Member `json:"members"`
+	// Tombstones are members that were removed, oldest first; those that know it are dropped in time.
+	Tombstones []Tombstone `json:"tombstones"`
 }
 
 // Member is one roster entry.
@@ -265,6 +279,7 @@ type Alive struct {
 // Phases of a member.
 const (
 	PhaseWaiting = "waiting" // for its cluster to be born
+	PhaseJoining = "joining" // a cluster that exists
 	PhaseServing = "serving"
 	PhaseStopped = "stopped"
 )

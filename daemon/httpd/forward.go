@@ -56,7 +56,7 @@ func (s *Server) lead(r *request, here func() error, there func(ops.Leader) erro
 		switch {
 		case l.Self:
 			err := here()
-			if _, moved := errors.AsType[*replica.NotLeaderError](err); !moved || r.marked {
+			if _, moved := errors.AsType[*replica.NotLeaderError](err); !moved || r.marked || mayHaveHappened(err) {
 				return err
 			}
 			tried, refusal = l, noLeader(l)
@@ -132,6 +132,12 @@ func follow(ctx context.Context, l ops.Leader, leader func() (ops.Leader, error)
 			<-ended
 		}
 	}
+}
+
+// mayHaveHappened reports whether a request that failed here was proposed: then it is not asked again.
+func mayHaveHappened(err error) bool {
+	_, unknown := errors.AsType[*replica.UnknownOutcomeError](err)
+	return unknown
 }
 
 // onMember runs a request on the member called name: here, or by forwarding it once.

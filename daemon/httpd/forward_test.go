@@ -25,6 +25,11 @@ var requests = map[string]struct{ path, body string }{
 	"PUT /collections/{name}": {"/collections/c", `{"half_life":"1h","signals":{}}`},
 	"GET /collections/{name}": {"/collections/default", ""},
 	"POST /cluster/promote":   {"", `{"region":"a"}`},
+
+	"POST /cluster/members/promote": {"", `{"name":"a","dry_run":true}`},
+	"POST /cluster/members/remove":  {"", `{"name":"a","dry_run":true}`},
+	"POST /cluster/members/replace": {"", `{"name":"a","dry_run":true}`},
+	"GET /cluster/why/{member}":     {"/cluster/why/a", ""},
 }
 
 // A request with the marker runs where it arrives or is refused there, on every route, whoever leads: no
@@ -45,7 +50,8 @@ func TestForwarding_AMarkedRequestIsNeverForwarded(t *testing.T) {
 		if rt.Runs == "region" {
 			req.path += "?region=a"
 		}
-		g := b.do(rt.Method, req.path, req.body, api.HeaderInternal, "1", api.HeaderFrom, "a")
+		// A refused stream ends with its connection: none is used again.
+		g := b.do(rt.Method, req.path, req.body, api.HeaderInternal, "1", api.HeaderFrom, "a", "Connection", "close")
 		switch rt.Runs {
 		case "leader", "region":
 			wantProblem(t, g, api.CodeNotLeader)

@@ -159,16 +159,21 @@ func TestOpenAPI_DescribesTheAnswers(t *testing.T) {
 		return s.Validate(value)
 	}
 	for schema, v := range map[string]any{
-		"Status":      api.Status{Regions: []api.Region{{}, {LagEvents: new(uint64(3)), Quarantine: &api.Quarantine{}, Error: &api.RowError{}}}},
-		"LocalStatus": api.LocalStatus{Groups: []api.GroupStatus{{}}, Roster: &api.Roster{}},
-		"Members":     api.Members{Leader: new("a")},
-		"Promoted":    api.Promoted{Checks: []api.Check{{}, {Measured: new(1.5)}}, Transfer: &api.Transfer{}},
-		"Operation":   api.Operation{Result: json.RawMessage(`{"ok":true}`), Problem: api.NewProblem(api.CodeLagTooHigh, "d")},
-		"ItemAnswer":  api.ItemAnswer{Attrs: json.RawMessage(`{}`), Signals: map[string]api.SignalTotals{"view": {}}},
-		"FeedAnswer":  api.FeedAnswer{Results: []api.FeedItem{{Attrs: json.RawMessage(`{}`)}}},
-		"Problem":     api.NewProblem(api.CodeInternal, "d"),
-		"Item":        map[string]any{"id": "i", "genre": []string{"a"}},
-		"Signal":      api.Signal{Item: "i", Signal: "view", TS: json.RawMessage(`"2026-01-01T00:00:00Z"`)},
+		"Status":        api.Status{Regions: []api.Region{{}, {LagEvents: new(uint64(3)), Quarantine: &api.Quarantine{}, Error: &api.RowError{}}}},
+		"LocalStatus":   api.LocalStatus{Groups: []api.GroupStatus{{}}, Roster: &api.Roster{}},
+		"Members":       api.Members{Leader: new("a")},
+		"Promoted":      api.Promoted{Checks: []api.Check{{}, {Measured: new(1.5)}}, Transfer: &api.Transfer{}},
+		"MemberChanged": api.MemberChanged{Checks: []api.Check{{}}},
+		"Joined":        api.Joined{},
+		"JoinRequest":   api.JoinRequest{Name: "a"},
+		"Why":           api.Why{Questions: []api.Question{{Checks: []api.Check{{}}}}, Pending: &api.Pending{Lag: new(uint64(1))}},
+		"History":       api.History{Events: []api.Event{{Fields: json.RawMessage(`{}`)}}, Missing: []string{"b"}},
+		"Operation":     api.Operation{Result: json.RawMessage(`{"ok":true}`), Problem: api.NewProblem(api.CodeLagTooHigh, "d")},
+		"ItemAnswer":    api.ItemAnswer{Attrs: json.RawMessage(`{}`), Signals: map[string]api.SignalTotals{"view": {}}},
+		"FeedAnswer":    api.FeedAnswer{Results: []api.FeedItem{{Attrs: json.RawMessage(`{}`)}}},
+		"Problem":       api.NewProblem(api.CodeInternal, "d"),
+		"Item":          map[string]any{"id": "i", "genre": []string{"a"}},
+		"Signal":        api.Signal{Item: "i", Signal: "view", TS: json.RawMessage(`"2026-01-01T00:00:00Z"`)},
 	} {
 		if err := check(schema, v); err != nil {
 			t.Errorf("%s: %v", schema, err)

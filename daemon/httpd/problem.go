@@ -123,13 +123,18 @@ func problem(err error) *api.Problem {
 	if e, ok := errors.AsType[*ops.BadPlanError](err); ok {
 		return badField(e.Field, "%s", e.Detail)
 	}
+	if p := membershipProblem(err); p != nil {
+		return p
+	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge("body", e.Limit)
 	}
 	switch {
+	case errors.Is(err, member.ErrHandOver):
+		return api.NewProblem(api.CodeTransferFailed, detail)
 	case errors.Is(err, replica.ErrLost):
 		return api.NewProblem(api.CodeWriteLost, detail)
-	case errors.Is(err, member.ErrNotBorn), errors.Is(err, member.ErrNoGroup), errors.Is(err, replica.ErrClosed), errors.Is(err, state.ErrClosed), errors.Is(err, errStopping), errors.Is(err, ops.ErrStopping):
+	case errors.Is(err, member.ErrNotBorn), errors.Is(err, member.ErrJoining), errors.Is(err, member.ErrRemoved), errors.Is(err, member.ErrNoGroup), errors.Is(err, replica.ErrClosed), errors.Is(err, state.ErrClosed), errors.Is(err, errStopping), errors.Is(err, ops.ErrStopping):
 		return api.NewProblem(api.CodeNotReady, detail)
 	case errors.Is(err, context.Canceled):
 		return api.NewProblem(api.CodeReadTimeout, "the caller went away")

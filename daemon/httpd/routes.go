@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/ops"
 )
 
 // class says where a request runs.
@@ -21,6 +22,8 @@ const (
 	// inRegion: on the member that the parameter region names, or else as here. Another member forwards it
 	// once; with the marker it is refused there with not_leader.
 	inRegion
+	// verb: on the leader, and it may take long. The handler finds it.
+	verb
 	// elects: on the leader, or, where none is known, on the member that the body names. The handler
 	// finds it.
 	elects
@@ -55,6 +58,12 @@ type route struct {
 	handle       handler
 }
 
+// forCandidates reports whether a route is what a member asks that is about to join: it shows the peer
+// credential without the marker, for the member that it asks may forward the request.
+func (rt route) forCandidates() bool {
+	return rt.path == "/cluster/join" || rt.path == "/cluster/status/local"
+}
+
 // aStream is the maxBody of a route whose body has no bound.
 const aStream = -1
 
@@ -81,6 +90,13 @@ func (s *Server) routes() []route {
 		{"GET", "/cluster/status", here, nil, 0, false, "200", s.clusterStatus},
 		{"GET", "/cluster/status/local", here, nil, 0, false, "200", s.localStatus},
 		{"GET", "/cluster/members", here, nil, 0, false, "200", s.members},
+		{"POST", "/cluster/join", onLeader, nil, api.MaxVerbBytes, false, "200", s.join},
+		{"POST", "/cluster/seeds", here, nil, api.MaxVerbBytes, false, "200", s.seeds},
+		{"POST", "/cluster/members/promote", verb, nil, api.MaxVerbBytes, false, "200; 202 with no_wait", s.memberVerb(ops.VerbPromote)},
+		{"POST", "/cluster/members/remove", verb, nil, api.MaxVerbBytes, false, "200; 202 with no_wait", s.memberVerb(ops.VerbRemove)},
+		{"POST", "/cluster/members/replace", verb, nil, api.MaxVerbBytes, false, "200; 202 with no_wait", s.memberVerb(ops.VerbReplace)},
+		{"GET", "/cluster/why/{member}", here, nil, 0, false, "200", s.getWhy},
+		{"GET", "/cluster/history", here, nil, 0, false, "200", s.getHistory},
 		{"POST", "/cluster/promote", elects, nil, api.MaxVerbBytes, false, "200; 202 with no_wait", s.postPromote},
 		{"POST", "/cluster/partition", here, nil, api.MaxVerbBytes, false, "200", s.postPartition},
 		{"POST", "/cluster/heal", here, nil, api.MaxVerbBytes, false, "200", s.postHeal},

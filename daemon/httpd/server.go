@@ -324,9 +324,10 @@ func (s *Server) fromPeer(r *http.Request) (bool, error) {
 	return true, nil
 }
 
-// authorize asks for a bearer key, which another member need not have.
+// authorize asks for a bearer key, which another member need not have, nor one that is about to become
+// a member: it shows the peer credential, without the marker.
 func (s *Server) authorize(r *request, rt route) error {
-	if s.opts.Authorize == nil || rt.open || r.marked && s.peersHaveCredential() {
+	if s.opts.Authorize == nil || rt.open || r.marked && s.peersHaveCredential() || rt.forCandidates() && s.showsCredential(r.Request) {
 		return nil
 	}
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -338,6 +339,14 @@ func (s *Server) authorize(r *request, rt route) error {
 
 // peersHaveCredential reports whether a marked request was proved to be a member's.
 func (s *Server) peersHaveCredential() bool { return len(s.opts.PeerKey) > 0 || s.opts.PeerCert != nil }
+
+// showsCredential reports whether a request that need not be marked comes from who has the peer credential.
+func (s *Server) showsCredential(r *http.Request) bool {
+	if len(s.opts.PeerKey) > 0 {
+		return subtle.ConstantTimeCompare([]byte(r.Header.Get(api.HeaderPeerKey)), s.opts.PeerKey) == 1
+	}
+	return s.opts.PeerCert != nil && s.opts.PeerCert(r.TLS)
+}
 
 // checkCluster refuses a request that names another cluster.
 func (s *Server) checkCluster(r *http.Request) error {

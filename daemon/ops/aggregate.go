@@ -132,7 +132,8 @@ func aggregate(observer string, rows []row, now time.Time) api.Status {
 		Term:        v.term,
 		RelayLogLen: v.last, RelayLogAgeMS: v.lastAge,
 		Observer: observer, Consistent: true, At: now.UTC(),
-		Regions: make([]api.Region, 0, len(rows)),
+		Tombstones: []api.Tombstone{},
+		Regions:    make([]api.Region, 0, len(rows)),
 	}
 	if v.leader != "" {
 		name := v.nameOf(v.leader)
@@ -144,11 +145,43 @@ func aggregate(observer string, rows []row, now time.Time) api.Status {
 		}
 		s.Regions = append(s.Regions, v.region(&rows[i]))
 	}
+	v.changes(&s)
 	s.Views, s.Consistent = v.views()
 	q := v.quorum()
 	s.Quorum = api.Quorum{Voters: q.Voters, Up: q.Up, Needed: q.Needed, Spare: q.Spare}
 	s.Health = v.health(q, s.Consistent, s.Regions)
 	return s
+}
+
+// changes fills in what the leader says of the membership: learners that are no voters yet, a change
+// that is not finished, and, by the newest roster that anybody has, who does not know of its removal.
+func (v *view) changes(s *api.Status) {
+	var newest *api.Roster
+	for i := range v.rows {
+		a := v.rows[i].answer
+		if a == nil {
+			continue
+		}
+		if v.leader != "" && v.rows[i].member.ID == v.leader {
+			s.Settling = a.Settling
+			for j := range s.Regions {
+				if p, ok := a.Pending[s.Regions[j].ID]; ok {
+					s.Regions[j].PromotionPending = &p
+				}
+			}
+		}
+		if a.Roster != nil && (newest == nil || a.Roster.Version > newest.Version) {
+			newest = a.Roster
+		}
+	}
+	if newest == nil {
+		return
+	}
+	for _, t := range newest.Tombstones {
+		if !t.Acked {
+			s.Tombstones = append(s.Tombstones, t)
+		}
+	}
 }
 
 func newView(rows []row) view {

@@ -47,6 +47,9 @@ func (o *Ops) LocalStatus() api.LocalStatus {
 		r := roster(s.Roster)
 		out.Roster = &r
 	}
+	if led, ok := o.opts.Member.Membership(); ok {
+		out.Pending, out.Settling = pendings(led.Pending), settling(s.Roster, led.Settling)
+	}
 	if d := s.Disk; d.TotalBytes != 0 {
 		out.Disk = &api.Disk{TotalBytes: d.TotalBytes, FreeBytes: d.FreeBytes, ReserveBytes: d.ReserveBytes, Full: d.Full, Exhausted: d.Exhausted}
 	}
@@ -179,7 +182,7 @@ func (o *Ops) Members() api.Members {
 }
 
 func roster(r membership.Roster) api.Roster {
-	out := api.Roster{Version: r.Version, NextID: ident.MemberID(r.NextID).String(), Members: []api.Member{}}
+	out := api.Roster{Version: r.Version, NextID: ident.MemberID(r.NextID).String(), Members: []api.Member{}, Tombstones: tombstones(r)}
 	for _, m := range r.Members {
 		out.Members = append(out.Members, api.Member{
 			ID: m.ID.String(), Name: m.Name, Incarnation: m.Incarnation.String(), Role: m.Role.String(),

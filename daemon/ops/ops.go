@@ -35,6 +35,7 @@ type Member interface {
 	Status() member.Status         // never blocks
 	Roster() membership.Roster     // zero before birth
 	Declared() []membership.Member // the topology file: names and addresses, no ids
+	Membership
 }
 
 // Replica is one open replica. *replica.Replica implements it.
@@ -77,6 +78,8 @@ type Options struct {
 	// Recoverer goes on where a majority was lost: this member. nil: it never does.
 	Recoverer Recoverer
 	Data      Data // nil: ErrStopping answers what needs it
+	// Teller asks other members for their part of why and history; nil: nobody is asked.
+	Teller Teller
 	// Journal is what this member sees happen; nil: nothing ever.
 	Journal *journal.Journal
 
@@ -92,6 +95,8 @@ type Options struct {
 	StatusTimeout time.Duration
 	// FanOut is how long a verb waits for the other members to confirm what it did. 2 s.
 	FanOut time.Duration
+	// JoinWait is how long a candidate waits for its roster to be applied. 4 s.
+	JoinWait time.Duration
 	// MaxDrift is how far ahead of this member's clock the time of a signal may be. 500 ms.
 	MaxDrift time.Duration
 
@@ -113,6 +118,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MaxFault == 0 {
 		o.MaxFault = 15 * time.Minute
+	}
+	if o.JoinWait == 0 {
+		o.JoinWait = 4 * time.Second
 	}
 	if o.MaxDrift == 0 {
 		o.MaxDrift = 500 * time.Millisecond

@@ -28,7 +28,7 @@ func (o *Ops) askAll(ctx context.Context) []row {
 	var asked sync.WaitGroup
 	for i := range rows {
 		r := &rows[i]
-		if r.member.Name == o.name {
+		if r.member.Name == o.name && (r.member.ID == local.ID || r.member.ID == "" || local.ID == "") {
 			r.answer = &local
 			continue
 		}
@@ -45,10 +45,14 @@ func (o *Ops) rows() []row {
 	if r.Version == 0 {
 		members = declared(o.opts.Member.Declared())
 	}
+	if len(members) == 0 { // nobody declares this member, and it has not joined
+		s := o.opts.Member.Status()
+		members = []api.Member{{Name: s.Name, ID: idText(s.ID), Role: api.RoleLearner, GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr}}
+	}
 	rows := make([]row, len(members))
 	for i := range members {
 		rows[i].member = members[i]
-		if r.Version != 0 {
+		if i < len(r.Members) {
 			rows[i].member.HTTPAddr = o.httpAddr(r.Members[i])
 		}
 	}
@@ -67,6 +71,8 @@ func (o *Ops) ask(ctx context.Context, cluster string, r *row) {
 		r.err = &api.RowError{Code: "wrong_member", Detail: fmt.Sprintf("%q answers at %s", answer.Name, r.member.HTTPAddr)}
 	case answer.ClusterID != cluster && answer.ClusterID != "" && cluster != "":
 		r.err = &api.RowError{Code: "wrong_member", Detail: fmt.Sprintf("a member of cluster %s answers at %s", answer.ClusterID, r.member.HTTPAddr)}
+	case r.member.ID != "" && answer.ID != "" && answer.ID != r.member.ID:
+		r.err = &api.RowError{Code: "wrong_member", Detail: fmt.Sprintf("%s answers there as member %s", answer.Name, answer.ID)}
 	default:
 		r.answer = &answer
 		if r.member.ID == "" { // born while this member still waits: it knows its own id

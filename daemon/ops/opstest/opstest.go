@@ -59,6 +59,8 @@ type Member struct {
 		adjust  func(*replica.Status)
 		move    func(context.Context, ident.MemberID) (replica.Handover, error)
 		stand   func()
+
+		membership Membership
 	}
 	store *state.Store
 }
@@ -180,7 +182,12 @@ func (m *Member) Roster() membership.Roster {
 	if !m.mu.born {
 		return membership.Roster{}
 	}
-	return m.Genesis.Roster()
+	r := m.Genesis.Roster()
+	r.Tombstones = m.mu.membership.Tombstones
+	for _, t := range r.Tombstones {
+		r.NextID = max(r.NextID, uint64(t.ID)+1)
+	}
+	return r
 }
 
 // Status implements ops.Member.
