@@ -65,6 +65,25 @@ func (f *Factory) Client(timeout time.Duration) (*client.Client, error) {
 		return nil, err
 	}
 	endpoints, fromEnv := f.endpoints()
+	return f.clientOf(endpoints, fromEnv, token, tlsConfig, timeout)
+}
+
+// Local returns a client of one member, the first that the flags or the environment name: it is about that
+// one, and no other may answer for it.
+func (f *Factory) Local(timeout time.Duration) (*client.Client, error) {
+	token, err := f.token()
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := f.tls()
+	if err != nil {
+		return nil, err
+	}
+	endpoints, fromEnv := f.endpoints()
+	return f.clientOf(endpoints[:1], fromEnv, token, tlsConfig, timeout)
+}
+
+func (f *Factory) clientOf(endpoints []string, fromEnv bool, token string, tlsConfig *tls.Config, timeout time.Duration) (*client.Client, error) {
 	c, err := client.New(client.Options{
 		Endpoints: endpoints,
 		Token:     token,

@@ -18,7 +18,7 @@ func TestDocsMan(t *testing.T) {
 	}
 	for file, wants := range map[string][]string{
 		"tidalctl.1":            {`.TH "TIDALCTL" 1 "" "tidalctl 0.1.0" "Tidal"`, `\fBtidalctl\-members\fR(1)`, `.SH "EXIT STATUS"`, "degraded", "TIDALCTL_ENDPOINTS", `.SH "SAFETY"`, `.SH "SCHEMAS"`},
-		"tidalctl-members.1":    {`tidalctl\-members \- show the members`, `.SH "TIDALCTL MEMBERS SHOW"`, `tidalctl members show us\-east`},
+		"tidalctl-members.1":    {`tidalctl\-members \- show and change the members`, `.SH "TIDALCTL MEMBERS SHOW"`, `tidalctl members show us\-east`},
 		"tidalctl-events.1":     {`\fB\-f\fR, \fB\-\-follow\fR`, "Impact: read"},
 		"tidalctl-completion.1": {`> \(ti/.local/share/bash\-completion`},
 	} {

@@ -2,9 +2,11 @@ package verbs
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,12 +21,15 @@ func newMembersCmd(f *ctl.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "members",
 		Aliases:     []string{"m"},
-		Short:       "Show the members of the cluster",
-		Example:     "  tidalctl members list\n  tidalctl members show us-east",
+		Short:       "Show and change the members of the cluster",
+		Example:     "  tidalctl members list\n  tidalctl members show us-east\n  tidalctl members remove us-east --dry-run",
 		GroupID:     ctl.GroupRead,
 		Annotations: ctl.ImpactRead.Annotation(),
 	}
 	cmd.AddCommand(newMembersListCmd(f, nil), newMembersShowCmd(f, nil))
+	for _, v := range memberVerbs() {
+		cmd.AddCommand(newMemberChangeCmd(f, v, nil))
+	}
 	return cmd
 }
 
@@ -32,17 +37,21 @@ type membersOptions struct {
 	Client func() (clusterReader, error)
 	Out    *output.Printer
 
-	Name string // of show
+	Name    string // of show
+	Removed bool   // of list: those that were removed too
 }
 
 func newMembersListCmd(f *ctl.Factory, runF func(context.Context, *membersOptions) error) *cobra.Command {
 	o := &membersOptions{Client: func() (clusterReader, error) { return f.Client(f.Timeout(0)) }}
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the members as the log has them",
 		Long: `List the members as the log has them: names, ids, roles and addresses as agreed by
-the cluster. How each one is doing is what "tidalctl status" shows.`,
+the cluster. How each one is doing is what "tidalctl status" shows. A learner says why it is no
+voter yet. With --removed those that were removed follow, as long as they are kept: told says
+that the notice left, acked that the member takes part in nothing any more.`,
 		Example: `  tidalctl members list
+  tidalctl members list --removed
   tidalctl members list -o name`,
 		Annotations: ctl.ImpactRead.Annotation(),
 		Args:        cobra.NoArgs,
@@ -54,6 +63,8 @@ the cluster. How each one is doing is what "tidalctl status" shows.`,
 			return runMembersList(cmd.Context(), o)
 		},
 	}
+	cmd.Flags().BoolVar(&o.Removed, "removed", false, "list those that were removed too")
+	return cmd
 }
 
 func newMembersShowCmd(f *ctl.Factory, runF func(context.Context, *membersOptions) error) *cobra.Command {
@@ -81,6 +92,9 @@ type membersAnswer struct {
 	Observer string      `json:"observer"` // whose roster it is
 	Health   *api.Health `json:"health"`   // null: the status was not read
 	Quorum   *api.Quorum `json:"quorum"`
+	// Pending is why learners are no voters yet, by name; Settling a change that is not finished.
+	Pending  map[string]api.Pending `json:"promotion_pending"`
+	Settling *api.Settling          `json:"settling"`
 }
 
 // memberAnswer is one member: as the log has it, and how it is doing.
@@ -113,7 +127,13 @@ func readCluster(ctx context.Context, c clusterReader) (membersAnswer, *api.Stat
 	}
 	a := membersAnswer{Members: m, Observer: source.Member}
 	if status != nil {
-		a.Health, a.Quorum = &status.Health, &status.Quorum
+		a.Health, a.Quorum, a.Settling = &status.Health, &status.Quorum, status.Settling
+		a.Pending = map[string]api.Pending{}
+		for _, r := range status.Regions {
+			if r.PromotionPending != nil {
+				a.Pending[r.Name] = *r.PromotionPending
+			}
+		}
 	}
 	return a, status, nil
 }
@@ -128,7 +148,7 @@ func runMembersList(ctx context.Context, o *membersOptions) error {
 	if err != nil {
 		return ctl.Failed(notRead, err)
 	}
-	return o.Out.Print(membersDocument(a))
+	return o.Out.Print(membersDocument(a, o.Removed))
 }
 
 func runMembersShow(ctx context.Context, o *membersOptions) error {
@@ -175,10 +195,17 @@ func healthView(h *api.Health, q *api.Quorum, leader *string, term uint64) outpu
 	return output.View{Level: words.Or(h.Level), Headline: headline(*q, leader, term)}
 }
 
-func membersDocument(a membersAnswer) output.Document {
+func membersDocument(a membersAnswer, removed bool) output.Document {
 	return output.Document{Kind: "members", Value: a, Names: memberNames(a), View: func(wide bool) output.View {
 		v := healthView(a.Health, a.Quorum, a.Leader, a.Term)
+		if a.Settling != nil {
+			v.Notes = append(v.Notes, settlingText(*a.Settling))
+		}
 		table := output.Section{Columns: []output.Column{{Title: "id", Right: true}, {Title: "member"}, {Title: "role"}, {Title: "http"}, {Title: "grpc"}}}
+		note := len(a.Pending) > 0
+		if note {
+			table.Columns = append(table.Columns, output.Column{Title: "note"})
+		}
 		if wide {
 			table.Columns = append(table.Columns, output.Column{Title: "boot", Right: true}, output.Column{Title: "capabilities"}, output.Column{Title: "incarnation"})
 		}
@@ -187,14 +214,49 @@ func membersDocument(a membersAnswer) output.Document {
 			if a.Leader != nil && m.Name == *a.Leader {
 				row[2] = "leader"
 			}
+			if p, ok := a.Pending[m.Name]; ok && m.Role == api.RoleLearner {
+				row = append(row, pendingText(p))
+			} else if note {
+				row = append(row, "")
+			}
 			if wide {
 				row = append(row, words.Count(m.BootEpoch), words.Or(strings.Join(m.Capabilities, ",")), words.Or(m.Incarnation))
 			}
 			table.Rows = append(table.Rows, row)
 		}
 		v.Sections = []output.Section{table}
+		if removed {
+			v.Sections = append(v.Sections, tombstonesTable(a.Roster.Tombstones))
+		}
 		return v
 	}}
+}
+
+// settlingText says what a change of the voters waits for.
+func settlingText(s api.Settling) string {
+	text := fmt.Sprintf("settling  a change of the voters at index %s: %d of %d voters have applied it, %d needed", words.Count(s.Index), s.Have, s.Voters, s.Needed)
+	if len(s.Missing) > 0 {
+		text += "; not yet " + strings.Join(s.Missing, ", ")
+	}
+	return text
+}
+
+func tombstonesTable(tombstones []api.Tombstone) output.Section {
+	t := output.Section{Title: "removed", Columns: []output.Column{{Title: "id", Right: true}, {Title: "member"}, {Title: "removed"}, {Title: "told"}, {Title: "acked"}, {Title: "note"}}}
+	yes := func(b bool) string {
+		if b {
+			return "yes"
+		}
+		return "no"
+	}
+	for _, x := range tombstones {
+		note := ""
+		if x.Expired {
+			note = "expired: it was never heard of"
+		}
+		t.Rows = append(t.Rows, []string{x.ID, words.Or(x.Name), x.RemovedAt.Format(time.RFC3339), yes(x.Told), yes(x.Acked), note})
+	}
+	return t
 }
 
 func memberDocument(a memberAnswer) output.Document {
@@ -215,6 +277,9 @@ func memberDocument(a memberAnswer) output.Document {
 		add("state", state)
 		if note != "" {
 			add("note", note)
+		}
+		if r.PromotionPending != nil {
+			add("promotion_pending", pendingText(*r.PromotionPending))
 		}
 		add("applied", applied)
 		add("lag", lag)

@@ -66,6 +66,12 @@ func TestSchema_OfWhatEveryVerbPrints(t *testing.T) {
 		"tidalctl top":              {"top --once"},
 		"tidalctl members list":     {"members list"},
 		"tidalctl members show":     {"members show us-west", "members show ap-south", "members show nobody"},
+		"tidalctl members promote":  {"members promote ap-south --yes --timeout 4s", "members promote ap-south --dry-run --timeout 4s"},
+		"tidalctl members remove":   {"members remove ap-south --confirm=ap-south --timeout 4s", "members remove ap-south --confirm=ap-south --no-wait --timeout 4s"},
+		"tidalctl members replace":  {"members replace ap-south --confirm=ap-south --timeout 4s"},
+		"tidalctl join":             {"join --seed http://a:1 --yes --stall-timeout 1ms", "join --seed http://a:1 --yes --no-wait --stall-timeout 2s"},
+		"tidalctl why":              {"why eu-west", "why nobody"},
+		"tidalctl history":          {"history"},
 		"tidalctl wait":             {"wait --for=leader --timeout 10ms", "wait --for=healthy --timeout=10ms"},
 		"tidalctl promote":          {"promote us-west --yes --timeout 1s", "promote us-west --dry-run --timeout 1s", "promote us-west --yes --no-wait --timeout 1s"},
 		"tidalctl leader transfer":  {"leader transfer us-west --yes --timeout 1s"},
@@ -89,7 +95,7 @@ func TestSchema_OfWhatEveryVerbPrints(t *testing.T) {
 	}
 	moving := (&promoting{op: &api.Operation{State: api.OperationDone}}).start(t)
 	faulted := (&faulty{faults: api.Faults{Faults: west, Acked: []string{"us-west"}, Failed: []string{}, Errors: []api.MemberError{}}}).start(t)
-	endpoints := []string{faulted, survivor(t).url, member(t, "ok"), member(t, "degraded"), member(t, "unknown"), refusing(t, api.CodeOverloaded), cluster.members[0].url, moving, (&mending{verified: api.Verified{Members: []api.VerifiedRow{}}}).start(t), dead(t)}
+	endpoints := []string{faulted, survivor(t).url, member(t, "ok"), member(t, "degraded"), member(t, "unknown"), refusing(t, api.CodeOverloaded), cluster.members[0].url, moving, (&changing{steps: joining()[5:]}).start(t), (&mending{verified: api.Verified{Members: []api.VerifiedRow{}}}).start(t), dead(t)}
 	without := []string{"tidalctl", "tidalctl completion", "tidalctl docs man"}
 	io, _, _ := iostreams.Test()
 	root := ctl.NewRoot(newFactory(t, io, nil), verbs.All)

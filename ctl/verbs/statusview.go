@@ -33,6 +33,12 @@ func statusView(s api.Status, wide bool) output.View {
 	if s.RelayLogAgeMS != nil {
 		v.Notes = append(v.Notes, fmt.Sprintf("the leader's last index, %s, was heard %s ago", words.CountOf(s.RelayLogLen), words.AgeOf(s.RelayLogAgeMS)))
 	}
+	if s.Settling != nil {
+		v.Notes = append(v.Notes, settlingText(*s.Settling))
+	}
+	for _, t := range s.Tombstones {
+		v.Notes = append(v.Notes, fmt.Sprintf("removed  %s, member %s: %s", t.Name, t.ID, tombstoneText(t)))
+	}
 	v.Notes = append(v.Notes, "seen from "+words.Or(s.Observer)+", cluster "+words.Or(s.ClusterID)+", last index "+words.CountOf(s.RelayLogLen))
 	if len(s.Views) == 0 {
 		v.Sections = []output.Section{memberRows("", s.Regions, wide)}
@@ -82,6 +88,17 @@ func headlineOf(q api.Quorum) string {
 		s += fmt.Sprintf(" but %d needed", q.Needed)
 	}
 	return s + fmt.Sprintf(", can lose %d", q.Spare)
+}
+
+// tombstoneText says how far a removed member knows of it.
+func tombstoneText(t api.Tombstone) string {
+	switch {
+	case t.Expired:
+		return "expired, it was never heard of"
+	case t.Told:
+		return "it was told, and has not confirmed"
+	}
+	return "it was not told yet: it does not answer"
 }
 
 func leaderName(leader *string) string {

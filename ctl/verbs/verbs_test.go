@@ -194,7 +194,7 @@ func TestCommands_ExitCodes(t *testing.T) {
 		{"no such member", fixture("ok"), "members show us-eest", 5, "close to it: us-east, us-west"},
 		{"typo", dead, "statsu", 64, "tidalctl status"},
 		{"typo in a group", dead, "members lst", 64, "tidalctl members list"},
-		{"group alone", dead, "members", 64, "list, show"},
+		{"group alone", dead, "members", 64, "list, promote, remove, replace, show"},
 		{"help typo", dead, "help nonsense", 64, "unknown_command"},
 		{"unknown flag", dead, "status --no-such-flag", 64, "unknown_flag"},
 		{"flag without value", dead, "status -o", 64, "bad_flag"},
