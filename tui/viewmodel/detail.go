@@ -87,6 +87,10 @@ func meaning(c condition, r *api.Region) string {
 		return "it runs and is not yet fit to serve reads."
 	case behind:
 		return "it lacks many entries that the leader has; reads here are old."
+	case promoting:
+		return "it catches up, and the leader makes it a voter by itself. tidalctl why says which gate is closed."
+	case stuck:
+		return "it is a learner that does not become a voter by itself soon. tidalctl why says which gate is closed."
 	case slow:
 		return "it takes long to answer: a busy machine or a slow network."
 	case leading:

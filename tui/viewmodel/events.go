@@ -168,6 +168,8 @@ func becomes(r *api.Region, now, before condition) string {
 		return "is not ready"
 	case behind:
 		return "is " + words.CountOf(r.LagEvents) + " entries behind"
+	case promoting, stuck:
+		return "promotion_pending: " + r.PromotionPending.Reason + ", " + words.CountOf(r.PromotionPending.Lag) + " entries behind"
 	case gone:
 		return "was removed"
 	}
@@ -176,7 +178,7 @@ func becomes(r *api.Region, now, before condition) string {
 		return "answers again"
 	case cutOff:
 		return "hears the leader again"
-	case behind:
+	case behind, promoting, stuck:
 		return "has caught up"
 	case faulty:
 		return "keeps up no fault any more"

@@ -39,11 +39,13 @@ const slowAnswer = 100 * time.Millisecond
 type condition int
 
 const (
-	gone    condition = iota // removed from the roster
-	well                     // nothing is wrong
-	leading                  // nothing is wrong, and it leads
+	gone      condition = iota // removed from the roster
+	well                       // nothing is wrong
+	leading                    // nothing is wrong, and it leads
+	promoting                  // a learner that will vote
 	slow
 	faulty // it keeps up faults of a drill
+	stuck  // a learner that will not vote by itself soon
 	behind
 	notReady
 	reseeding
@@ -78,6 +80,10 @@ func conditionOf(r *api.Region, found condition) condition {
 		return down
 	case r.Partitioned:
 		return cutOff
+	case r.PromotionPending != nil && !catchesUp(r.PromotionPending.Reason):
+		return stuck
+	case r.PromotionPending != nil:
+		return promoting
 	case found == fullDisk:
 		return fullDisk
 	case r.ReseedRequired:
@@ -94,6 +100,11 @@ func conditionOf(r *api.Region, found condition) condition {
 		return leading
 	}
 	return well
+}
+
+// catchesUp reports whether a learner that is pending for this reason becomes a voter by itself.
+func catchesUp(reason string) bool {
+	return reason == api.PendingInstalling || reason == api.PendingBehind || reason == api.PendingChangeInFlight
 }
 
 // findings returns what the status found about members and their rows alone do not tell.
@@ -151,6 +162,8 @@ func Note(r api.Region) string {
 	switch {
 	case r.Quarantine != nil:
 		return r.Quarantine.Cause + ": " + r.Quarantine.Detail
+	case r.PromotionPending != nil:
+		return "promotion_pending: " + r.PromotionPending.Detail
 	case r.Error != nil:
 		return r.Error.Code + ": " + r.Error.Detail
 	case !r.Reachable:

@@ -115,6 +115,8 @@ func (b *builder) delay(r *api.Region) string {
 
 func reachOf(c condition, r *api.Region) string {
 	switch {
+	case c == gone && !r.Reachable:
+		return "-"
 	case !r.Reachable:
 		return "DOWN"
 	case r.Partitioned:
@@ -161,8 +163,13 @@ func (b *builder) state(r *api.Region, t track, c condition) string {
 		return lasting("behind")
 	case slow:
 		return "answers in " + words.AgeOf(r.TookMS)
+	case promoting, stuck:
+		return pendingBadge(*r.PromotionPending)
 	case gone:
-		return "removed"
+		return removedBadge(b.good.Status, r.ID)
+	}
+	if s := b.good.Status.Settling; s != nil && slices.Contains(s.Missing, r.Name) {
+		return "settling"
 	}
 	return ""
 }
@@ -181,6 +188,34 @@ func longest(faults []api.Fault) api.Fault {
 // left is how much longer a fault lasts, by the clock of whoever keeps it up and the age of the sample.
 func (b *builder) left(f api.Fault) string {
 	return words.Age(max(time.Duration(f.LeftMS)*time.Millisecond-b.dated, 0))
+}
+
+// pendingBadge is why a learner does not vote yet, with what it lacks.
+func pendingBadge(p api.Pending) string {
+	badge := "PROMO-PEND " + p.Reason
+	if p.Lag != nil && *p.Lag > 0 {
+		badge += " " + words.Count(*p.Lag)
+	}
+	if p.ETAMS != nil {
+		badge += ", " + words.AgeOf(p.ETAMS)
+	}
+	return badge
+}
+
+// removedBadge is how far a removed member knows of it.
+func removedBadge(s *api.Status, id string) string {
+	for _, t := range s.Tombstones {
+		switch {
+		case t.ID != id:
+		case t.Expired:
+			return "EXPIRED"
+		case t.Told:
+			return "REMOVED, told"
+		default:
+			return "REMOVED, not told"
+		}
+	}
+	return "removed"
 }
 
 // matches reports whether a row passes the filter.

@@ -89,6 +89,7 @@ func (s State) Add(x Sample) State {
 		s.tried = x
 		return s
 	}
+	x.Status = withRemoved(x.Status)
 	before, silent := s.good.Status, s.failing
 	if silent > 0 && before != nil {
 		s = s.tell(answeredAgain(x, s.failingSince))
@@ -100,6 +101,22 @@ func (s State) Add(x Sample) State {
 	s.tried, s.good = x, x
 	s.newestTerm = max(s.newestTerm, x.Status.Term)
 	return s.follow(x, before == nil).measure(x).remember(x, before == nil)
+}
+
+// withRemoved adds a row for every member that was removed and does not confirm it, unless another one has
+// its name by now.
+func withRemoved(st *api.Status) *api.Status {
+	if len(st.Tombstones) == 0 {
+		return st
+	}
+	out := *st
+	out.Regions = slices.Clone(st.Regions)
+	for _, t := range st.Tombstones {
+		if !slices.ContainsFunc(out.Regions, func(r api.Region) bool { return r.Name == t.Name }) {
+			out.Regions = append(out.Regions, api.Region{Name: t.Name, ID: t.ID, Role: api.RoleRemoved, Partitioned: true})
+		}
+	}
+	return &out
 }
 
 // follow keeps who leads since when.

@@ -31,6 +31,7 @@ func All() []Scene {
 		{"lagging", play(Members(6), 20, lagging)},
 		{"degraded", play(Members(6), 12, degraded)},
 		{"quarantined", play(Members(6), 8, quarantined)},
+		{"changing", play(Members(7), 8, changing)},
 		{"leaderless", play(Members(3), 8, leaderless)},
 		{"split", play(Members(5), 12, split)},
 		{"drill", play(Members(5), 12, drill)},
@@ -181,6 +182,21 @@ func quarantined(i int, s *api.Status) {
 	s.Quorum.Up--
 	s.Quorum.Spare--
 	Because(s, api.HealthDegraded, "member_quarantined", "ap-south", "log_corrupt")
+}
+
+// changing is a cluster of which one member was removed, one joins, one cannot, and the last change of
+// the voters is not known to all of them.
+func changing(i int, s *api.Status) {
+	r := Row(s, "ap-learner")
+	lag := uint64(48_000 - 5_000*i)
+	applied := *s.RelayLogLen - lag
+	r.LagEvents, r.AppliedIndex, r.AppliedEvents, r.Ready = &lag, &applied, applied, ptr(false)
+	r.PromotionPending = &api.Pending{Reason: api.PendingBehind, Detail: "ap-learner is behind the leader, at most 1,024 entries are allowed",
+		Lag: &lag, Bytes: ptr(lag * 300), Rate: ptr(5000.0), ETAMS: ptr(int64(lag / 5))}
+	r = Row(s, "member-006")
+	r.PromotionPending = &api.Pending{Reason: api.PendingUnverified, Detail: "its state was not compared with the leader's yet", Lag: ptr(uint64(0)), Bytes: ptr(uint64(0)), Rate: ptr(0.0)}
+	s.Settling = &api.Settling{Index: 48_119_000, Voters: 5, Have: 4, Needed: 3, Missing: []string{"ap-south"}}
+	s.Tombstones = []api.Tombstone{{ID: "9", Name: "sa-east", RemovedAt: Start(), Told: true}, {ID: "10", Name: "af-south", RemovedAt: Start()}}
 }
 
 func leaderless(i int, s *api.Status) {
