@@ -259,13 +259,38 @@ func (o Options) announce(ctx context.Context, c *client, dir string, members []
 	if err := c.printStatus(ctx, w); err != nil {
 		return err
 	}
+	ctl := o.ctl()
 	_, err := fmt.Fprintf(w, `
 Try, in another terminal:
   curl -s '%[1]s/feed?limit=5'
   curl -s -X POST %[1]s/signals -d '{"item":"m0001","signal":"view"}'
-  go run ./cmd/tidalctl --endpoint %[2]s status
+  %[7]s --endpoint %[2]s status
   kill -9 %[3]d          # %[4]s; it is started again after %[5]s
-Ctrl-C stops everything. Logs are in %[6]s.
-`, members[0].HTTP, members[min(1, len(members)-1)].HTTP, members[0].PID, members[0].Name, restartDelay, dir)
+One member more, which is yours to stop:
+%[8]s
+Ctrl-C stops everything else. Logs are in %[6]s.
+`, members[0].HTTP, members[min(1, len(members)-1)].HTTP, members[0].PID, members[0].Name, restartDelay, dir, ctl, o.oneMore(ctl, dir, members))
 	return err
+}
+
+// ctl is how tidalctl is called: the binary beside this one, or from the source.
+func (o Options) ctl() string {
+	beside := filepath.Join(filepath.Dir(o.Exe), "tidalctl")
+	if _, err := os.Stat(beside); err == nil {
+		return beside
+	}
+	return "go run ./cmd/tidalctl"
+}
+
+// oneMore is the two lines that add a member.
+func (o Options) oneMore(ctl, dir string, members []api.DevMember) string {
+	name := "extra"
+	if n := len(members); n < len(Names()) {
+		name = Names()[n]
+	}
+	http, grpc := "127.0.0.1:"+strconv.Itoa(o.HTTPBase+len(members)+1), "127.0.0.1:"+strconv.Itoa(o.GRPCBase+len(members)+1)
+	return fmt.Sprintf(`  %s serve --config %s --name %s --data-dir %s --advertise-http %s --advertise-grpc %s --await-join 2> %s &
+  %s --endpoint http://%s join --seed %s --yes`,
+		o.Exe, filepath.Join(dir, "tidal.yaml"), name, filepath.Join(dir, name), http, grpc, filepath.Join(dir, name+".log"),
+		ctl, http, members[0].HTTP)
 }
