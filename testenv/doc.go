@@ -12,8 +12,10 @@
 //
 // Behind the build tag soak are longer runs of cluster, each ended by an audit: leaders killed, everybody
 // killed, leaders paused for ten seconds, again and again (2 minutes); a full disk, on the leader and on a
-// member alone, which mount a tmpfs (root); a slow disk, which needs root and strace. What cannot run says
-// so and why:
+// member alone, which mount a tmpfs (root); a slow disk, which needs root and strace; members that join
+// (one becomes three, three become five, five at once, killed at every point, by host names, in a network
+// namespace that comes back under another address) and that are removed (the leader too, while down, and
+// added again in every way). What cannot run says so and why:
 //
 //	go test -tags soak -run Soak -v -timeout 10m ./testenv/cluster
 //
