@@ -30,6 +30,7 @@ var requests = map[string]struct{ path, body string }{
 	"POST /cluster/members/remove":  {"", `{"name":"a","dry_run":true}`},
 	"POST /cluster/members/replace": {"", `{"name":"a","dry_run":true}`},
 	"GET /cluster/why/{member}":     {"/cluster/why/a", ""},
+	"POST /cluster/verify":          {"", `{}`},
 }
 
 // A request with the marker runs where it arrives or is refused there, on every route, whoever leads: no
