@@ -459,6 +459,15 @@ func (l *lab) admit(n *node, a Admission) {
 	if err := n.dir.Admit(a.Cluster, a.ID, l.leader().dir.Member().Genesis); err != nil {
 		l.t.Fatal(err)
 	}
+	genesis, err := membership.DecodeGenesis(n.dir.Member().Genesis)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if len(n.dir.Member().Groups) == 0 {
+		if _, err := n.m.finishBirth(genesis); err != nil {
+			l.t.Fatal(err)
+		}
+	}
 	n.stop()
 	n.start()
 }

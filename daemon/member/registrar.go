@@ -498,6 +498,7 @@ func (r *registrar) sight(g *group, now time.Time, last uint64, is membership.Se
 	if was.active.After(is.Heard) {
 		is.Heard = was.active
 	}
+	is.Fetching = g.stager.Serves(id)
 	is.Unverified = r.m.unverified(id)
 	return is
 }

@@ -25,6 +25,8 @@ func (m *Member) Farewell(r peer.FarewellRequest) error {
 		return fmt.Errorf("this is member %s with incarnation %s of cluster %s", id.ID, id.Incarnation, id.Cluster)
 	case named && roster.Version >= r.RosterVersion:
 		return fmt.Errorf("roster version %d names this member, the word is of version %d", roster.Version, r.RosterVersion)
+	case r.Expired && len(id.Groups) == 0:
+		return nil // nothing was opened under this id: it asks to be admitted again, and gets another one
 	}
 	return m.leave(datadir.Removed{ID: id.ID, RosterVersion: r.RosterVersion, Expired: r.Expired})
 }

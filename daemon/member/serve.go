@@ -21,6 +21,9 @@ func (m *Member) FetchSnapshot(ctx context.Context, r peer.SnapshotRequest, s pe
 	if g == nil {
 		return fmt.Errorf("group %s is not open on %s", r.Group, m.opts.Name)
 	}
+	if m.knows(r.Hello.Member) {
+		m.noteHello(r.Hello) // a learner whose data takes long to arrive has made contact
+	}
 	term := g.replica.Status().Term
 	if !r.Always && g.log.FirstIndex() <= r.From {
 		g.opened(r.Hello.Member) // raft goes on with the log

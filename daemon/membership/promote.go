@@ -38,12 +38,15 @@ type Pending struct {
 func (v View) Promotion(m Member) []Check {
 	seen := v.Seen[m.ID]
 	lag := v.Last - min(seen.Match, v.Last)
-	contact := Check{Code: GateContact, OK: seen.Active, Detail: m.Name + " answers the leader"}
-	if !seen.Active {
+	contact := Check{Code: GateContact, OK: seen.Active || seen.Fetching, Detail: m.Name + " answers the leader"}
+	if !contact.OK {
 		contact.Detail = m.Name + " has not answered the leader for an election timeout"
 	}
-	install := Check{Code: GateInstall, OK: !seen.Installing, Detail: "the leader's log holds what " + m.Name + " needs"}
-	if seen.Installing {
+	install := Check{Code: GateInstall, OK: !seen.Installing && !seen.Fetching, Detail: "the leader's log holds what " + m.Name + " needs"}
+	switch {
+	case seen.Fetching:
+		install.Detail = "an artifact is on its way to " + m.Name
+	case seen.Installing:
 		install.Detail = m.Name + " must install the state first: the leader's log does not reach back far enough"
 	}
 	capable := Check{Code: GateCapable, OK: m.Capabilities.Has(v.Activated), Detail: m.Name + " understands what the log holds"}

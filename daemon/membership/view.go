@@ -43,6 +43,7 @@ type Seen struct {
 	Match      uint64 // of its durable log
 	Bytes      uint64 // of the leader's log behind Match
 	Installing bool   // it needs an artifact first
+	Fetching   bool   // one is on its way to it, from the leader
 	Pace       Pace
 
 	// Applied and Committed are as it last reported: what its state reflects, and up to where its disk
