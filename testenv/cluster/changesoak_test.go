@@ -44,13 +44,7 @@ func TestSoak_ChangePowerLossOfEverybody(t *testing.T) {
 	}()
 	c.KillAll()
 	t.Logf("a removal in the middle of which everybody lost power: %v", <-removed)
-	c.Until("the removal, asked for again", func() error {
-		done, err := c.Remove(e.Name)
-		if err == nil && !done.Settled {
-			err = fmt.Errorf("%+v", done)
-		}
-		return err
-	})
+	c.MustRemove(e.Name)
 	c.waitTold(e.DevMember)
 	e.Stop()
 	l.During(func() { l.WaitAcked(100) })

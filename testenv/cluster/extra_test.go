@@ -158,6 +158,18 @@ func (c *Cluster) Remove(name string, override ...string) (api.MemberChanged, er
 	return out, err
 }
 
+// MustRemove removes a member. The change before it may still settle: it is asked for again until it does.
+func (c *Cluster) MustRemove(name string, override ...string) {
+	c.t.Helper()
+	c.Until("the removal of "+name, func() error {
+		done, err := c.Remove(name, override...)
+		if err == nil && (!done.Settled || done.Role != api.RoleRemoved) {
+			err = fmt.Errorf("%+v", done)
+		}
+		return err
+	})
+}
+
 // Ctl builds tidalctl once for the calling test and returns its path.
 func Ctl(t testing.TB) string {
 	t.Helper()

@@ -53,10 +53,7 @@ func TestJoin_BySeedThenRemoved(t *testing.T) {
 	l.Check()
 
 	term := termOf(c)
-	done, err := c.Remove("eu-join")
-	if err != nil || !done.Settled || done.Role != api.RoleRemoved || done.ID != "4" {
-		t.Fatalf("remove = %+v, %v", done, err)
-	}
+	c.MustRemove("eu-join")
 	c.Until("eu-join is told", func() error {
 		_, err := c.Do(http.MethodGet, e.DevMember, "/readyz", nil, nil)
 		p, ok := errors.AsType[*api.Problem](err)

@@ -156,9 +156,7 @@ func TestSoak_JoinKilledAtEveryPoint(t *testing.T) {
 		e.Start()
 		c.WaitRole(e.Name, api.RoleVoter)
 		t.Logf("killed when %s: a voter after another start", p.name)
-		if _, err := c.Remove(e.Name); err != nil {
-			t.Fatalf("remove %s: %v", e.Name, err)
-		}
+		c.MustRemove(e.Name)
 		e.Stop()
 	}
 	var m api.Members
@@ -305,12 +303,12 @@ func (ld load) join(t *testing.T, binary string) {
 	took := time.Since(start)
 	close(voter)
 	writing.Wait()
+	e.Stop() // its files stay as they are
 	size, copied := copyAndSum(t, filepath.Join(e.Dir, "groups", "0"))
 	installed := between(t, e.Said(), "msg=admitted", "msg=joined")
 	t.Logf("%d items of %d bytes, %d MB: empty directory to voter %s (prototype: %s), of which transfer and install %s; cp and BLAKE3 of the same bytes %s (%.0f %% of the whole, %.0f %% of transfer and install); eligible to voter %s; write p99 before %s, during %s",
 		ld.items, ld.bytes, size/1_000_000, took.Round(time.Millisecond), ld.prototype, installed, copied.Round(time.Millisecond),
 		100*copied.Seconds()/took.Seconds(), 100*copied.Seconds()/installed.Seconds(), eligible.Round(time.Millisecond), p99(before), p99(during))
-	e.Stop()
 	c.Stop()
 }
 

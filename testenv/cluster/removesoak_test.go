@@ -75,14 +75,7 @@ func TestSoak_RemoveWhileDown(t *testing.T) {
 	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
 	l.During(func() {
 		for _, e := range extras {
-			c.Until("the removal of "+e.Name, func() error {
-				// The other one does not answer either: that check may be passed over.
-				done, err := c.Remove(e.Name, "rest_reachable")
-				if err == nil && !done.Settled {
-					err = fmt.Errorf("%+v", done)
-				}
-				return err
-			})
+			c.MustRemove(e.Name, "rest_reachable") // the other one does not answer either: that check may be passed over
 		}
 		l.WaitAcked(200)
 	})
@@ -142,9 +135,7 @@ func TestSoak_RemoveAndAddAgain(t *testing.T) {
 			t.Errorf("%s: joined as member %s, want %d", what, row.ID, next)
 		}
 		next++
-		if _, err := c.Remove(first.Name); err != nil {
-			t.Fatalf("%s: remove: %v", what, err)
-		}
+		c.MustRemove(first.Name)
 		c.waitTold(first.DevMember)
 		first.Kill()
 		if !kept {
@@ -187,9 +178,7 @@ func TestSoak_RemoveAndAddAgain(t *testing.T) {
 				t.Errorf("%s: joined as member %s, want %d", what, row.ID, next)
 			}
 			next++
-			if _, err := c.Remove(second.Name); err != nil {
-				t.Fatalf("%s: remove again: %v", what, err)
-			}
+			c.MustRemove(second.Name)
 		}
 		t.Logf("%s: as stated", what)
 		second.Kill()
