@@ -150,8 +150,8 @@ func (e *CutError) Error() string {
 
 // FaultOptions configures NewFaults. The zero value is usable.
 type FaultOptions struct {
-	// OnEnd is told of every lease that is over: early says that it was revoked before its time. It must
-	// not call the table.
+	// OnEnd is told of every lease that is over: early says that it was revoked before its time. It is called
+	// from several goroutines, and must not call the table.
 	OnEnd   func(l Lease, early bool)
 	Metrics prometheus.Registerer // nil: kept, not exported
 }

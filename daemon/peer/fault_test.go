@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,8 +93,13 @@ func TestGranted_IsBounded(t *testing.T) {
 
 func TestFaults_EndByThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // each end comes from a goroutine of its own
 		var ended []string
-		table := NewFaults(FaultOptions{OnEnd: func(l Lease, early bool) { ended = append(ended, fmt.Sprint(l.ID, " early: ", early)) }})
+		table := NewFaults(FaultOptions{OnEnd: func(l Lease, early bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			ended = append(ended, fmt.Sprint(l.ID, " early: ", early))
+		}})
 		defer table.Close()
 		for id, left := range map[string]time.Duration{"short": time.Second, "long": 3 * time.Second, "healed": time.Minute} {
 			if err := table.Grant(Lease{ID: id, Faults: []Fault{{Target: west, Direction: Both}}, Until: time.Now().Add(left)}); err != nil {
@@ -115,6 +121,8 @@ func TestFaults_EndByThemselves(t *testing.T) {
 			t.Errorf("at the end of the last: %v", got)
 		}
 		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if want := []string{"healed early: true", "short early: false", "long early: false"}; !slices.Equal(ended, want) {
 			t.Errorf("ends told: %q, want %q", ended, want)
 		}
