@@ -56,14 +56,22 @@ func (c *Cluster) offline(name string, do func(dir datadir.Contents)) {
 	do(contents)
 }
 
+// openState opens the state of a member that is dead, once the kernel has let go of it.
+func (c *Cluster) openState(dir datadir.Contents) (s *state.Store) {
+	c.t.Helper()
+	c.Until("the state in "+dir.Path, func() (err error) {
+		s, err = state.Open(state.Options{Dir: dir.Groups[0].StateDir})
+		return err
+	})
+	return s
+}
+
 // alter has the state hold an item that nobody wrote, and a digest that fits it: what a bug of apply would
 // have done. What the log has beyond the state is replayed and does not touch it.
-func alter(t *testing.T, dir datadir.Contents) {
+func (c *Cluster) alter(dir datadir.Contents) {
+	t := c.t
 	t.Helper()
-	s, err := state.Open(state.Options{Dir: dir.Groups[0].StateDir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := c.openState(dir)
 	key, value := entity.AppendItemKey(nil, 1, "nobody wrote it"), []byte("something")
 	pos := s.Position()
 	if pos.Digest.Version != 0 { // else it is made at the next opening
@@ -181,7 +189,7 @@ func TestSoak_StateAlteredOnAFollower(t *testing.T) {
 	l.During(func() { l.WaitAcked(100) })
 	name := follower(c)
 	id := c.idOf(name)
-	c.offline(name, func(dir datadir.Contents) { alter(t, dir) })
+	c.offline(name, c.alter)
 	l.During(func() {
 		t.Log(c.seen(name, "quarantined", "divergent"))
 		c.seen(name, "installed", "")
@@ -212,7 +220,7 @@ func TestSoak_StateAlteredOnTheLeader(t *testing.T) {
 		if try == 8 {
 			t.Fatal("no altered member led before it was found out")
 		}
-		c.offline(name, func(dir datadir.Contents) { alter(t, dir) })
+		c.offline(name, c.alter)
 		c.Until(name+" is back", func() error {
 			if c.transferTo(name) || group(c, name).Quarantine != nil || slices.ContainsFunc(c.eventsOf(name), func(e api.Event) bool { return e.Kind == "quarantined" }) {
 				return nil
@@ -270,19 +278,27 @@ func TestSoak_FlippedByteInASealedSegment(t *testing.T) {
 func TestSoak_FlippedByteInATable(t *testing.T) {
 	c := Start(t, Binary(t), Options{Args: []string{"--set", "replication.scrub_every=3s", "--set", "replication.scrub_rate=0"}})
 	l := NewLedger(c, 8)
-	fillDistinct(c, c.Member(c.Leader()), 128)
+	fillDistinct(c, c.Member(c.Leader()), 512)
 	l.During(func() { l.WaitAcked(100) })
 	name := follower(c)
 	id := c.idOf(name)
 	c.Until("a large table on "+name, func() error {
-		if path, bytes := largest(t, c.Member(name).Dir); bytes < 256<<10 {
+		path, bytes := largest(t, c.Member(name).Dir)
+		if bytes < 256<<10 {
 			return fmt.Errorf("the largest is %s with %d bytes", path, bytes)
 		}
+		c.offline(name, func(dir datadir.Contents) {
+			if err := c.openState(dir).Close(); err != nil { // removes one that was not finished
+				t.Fatal(err)
+			}
+			if path, bytes = largest(t, dir.Path); bytes >= 256<<10 {
+				flip(t, path)
+			}
+		})
+		if bytes < 256<<10 {
+			return errors.New("it was not finished")
+		}
 		return nil
-	})
-	c.offline(name, func(dir datadir.Contents) {
-		path, _ := largest(t, dir.Path)
-		flip(t, path)
 	})
 	l.During(func() {
 		t.Log(c.seen(name, "quarantined", "state_error"))
