@@ -177,6 +177,9 @@ func (m *Member) admit(g *group) {
 	was := m.mu.groups[g.id]
 	m.mu.groups[g.id] = g
 	now, open := g.quarantine, g.takesPart()
+	if _, known := m.mu.booted[g.id]; open && !known {
+		m.mu.booted[g.id] = m.position(g)
+	}
 	m.mu.Unlock()
 	if was != nil && was.quarantine != nil && (now == nil || now.Cause != was.quarantine.Cause) {
 		m.metrics.quarantined.WithLabelValues(g.id.String(), string(was.quarantine.Cause)).Set(0)

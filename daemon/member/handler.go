@@ -44,6 +44,9 @@ func (m *Member) SelfHello() peer.Hello {
 		if g := m.mu.groups[gid]; g != nil && g.takesPart() {
 			h.Groups = append(h.Groups, m.position(g))
 		}
+		if at, ok := m.mu.booted[gid]; ok {
+			h.Booted = append(h.Booted, at)
+		}
 	}
 	return h
 }

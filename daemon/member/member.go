@@ -158,8 +158,9 @@ type Member struct {
 		removed  *datadir.Removed          // nil: this member belongs to its cluster
 		toldBy   *peer.Refusal             // says that it does not, and was not looked at yet; nil: none
 		groups   map[ident.GroupID]*group
-		ready    bool // sticky within one boot
-		disk     Disk // zero where the file system does not say
+		booted   map[ident.GroupID]peer.GroupPosition // each group as this process opened it first
+		ready    bool                                 // sticky within one boot
+		disk     Disk                                 // zero where the file system does not say
 		// connected are the peers whose stream is open.
 		connected map[ident.MemberID]bool
 		clocks    map[ident.MemberID]clockNote // of peers that answered a ping
@@ -208,6 +209,7 @@ func New(opts Options) *Member {
 	m.mu.identity = opts.Dir.Member()
 	m.mu.phase = PhaseWaiting
 	m.mu.groups = map[ident.GroupID]*group{}
+	m.mu.booted = map[ident.GroupID]peer.GroupPosition{}
 	m.mu.connected = map[ident.MemberID]bool{}
 	m.mu.hints = map[ident.MemberID]string{}
 	if m.policy = opts.Policy; m.policy == (membership.Policy{}) {

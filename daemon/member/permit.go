@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/membership"
@@ -26,15 +27,21 @@ type permission struct {
 	acked map[ident.MemberID]bool
 	// holder closes its replica now; 0: nobody does.
 	holder ident.MemberID
+	// starved: the asker cannot acknowledge anything before it is installed, for the log does not reach back
+	// to where it is.
+	starved bool
 }
 
 // refused says why the asker must not close its replica now; empty: it may. Its log is sound, and stays, so
 // it misses what a restart would miss. That leaves a majority without it, or there is none without it
-// anyway: of two voters both are needed, whatever is done.
+// anyway: of two voters both are needed, whatever is done. One that is starved is waited for: where its
+// acknowledgement is needed, nothing else brings it about.
 func (p permission) refused() string {
 	switch {
 	case p.holder != 0 && p.holder != p.asker && !mutantTwoRecycles:
 		return fmt.Sprintf("member %s is being installed: one at a time", p.holder)
+	case p.starved:
+		return ""
 	case len(p.conf.GetVoters()) <= 2 && len(p.conf.GetVotersOutgoing()) == 0:
 		return ""
 	}
@@ -99,6 +106,7 @@ func (m *Member) Permit(_ context.Context, r peer.PermitRequest) (peer.PermitRep
 	p := permission{self: m.identity().ID, asker: r.Hello.Member, conf: s.Conf, acked: map[ident.MemberID]bool{}, holder: g.keeper.permits.holding(s.Term, now)}
 	for _, x := range s.Progress {
 		p.acked[x.ID] = x.Active
+		p.starved = p.starved || x.ID == p.asker && x.State == tracker.StateSnapshot
 	}
 	if why := p.refused(); why != "" {
 		return peer.PermitReply{Refused: why, Term: s.Term}, nil

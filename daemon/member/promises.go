@@ -101,6 +101,9 @@ func (m *Member) judge(h peer.Hello) *peer.Refusal {
 	for _, p := range h.Groups {
 		g.Groups = append(g.Groups, claimOf(p))
 	}
+	for _, p := range h.Booted {
+		g.Booted = append(g.Booted, claimOf(p))
+	}
 	p := &m.promises
 	p.mu.Lock()
 	err := p.mu.memory.Judge(g)

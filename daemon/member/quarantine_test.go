@@ -71,6 +71,8 @@ func TestPermission(t *testing.T) {
 		{"another one is away", permission{self: 1, asker: 2, conf: voters(1, 2, 3), acked: acked(2)}, false},
 		{"another one is being installed", permission{self: 1, asker: 2, conf: voters(1, 2, 3), acked: acked(2, 3), holder: 3}, false},
 		{"it holds the permit itself", permission{self: 1, asker: 2, conf: voters(1, 2, 3), acked: acked(2, 3), holder: 2}, true},
+		{"another one is away, and nothing is committed before it is installed", permission{self: 1, asker: 2, conf: voters(1, 2, 3), acked: acked(2), starved: true}, true},
+		{"starved, and another one is being installed", permission{self: 1, asker: 2, conf: voters(1, 2, 3), acked: acked(2, 3), holder: 3, starved: true}, false},
 		{"two voters", permission{self: 1, asker: 2, conf: voters(1, 2), acked: acked(2)}, true},
 		{"four voters, one away", permission{self: 1, asker: 2, conf: voters(1, 2, 3, 4), acked: acked(2, 3)}, false},
 		{"five voters, one away", permission{self: 1, asker: 2, conf: voters(1, 2, 3, 4, 5), acked: acked(2, 3, 4)}, true},

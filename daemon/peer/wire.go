@@ -26,7 +26,10 @@ type Hello struct {
 	// GRPCAddr and HTTPAddr are advertised; empty: an older binary, which does not say.
 	GRPCAddr, HTTPAddr string
 
-	Life    uint64 // drawn at every start of the process; 0: an older binary
+	Life uint64 // drawn at every start of the process; 0: an older binary
+	// Booted is how far the groups were when this process opened them first: before anybody could tell it
+	// anything. Empty: an older binary.
+	Booted  []GroupPosition
 	History ident.History
 }
 
@@ -144,7 +147,7 @@ func encodeHello(h Hello) *peerpb.Hello {
 		BootEpoch: h.BootEpoch, Groups: encodePositions(h.Groups),
 		RosterVersion: h.RosterVersion, Capabilities: uint64(h.Capabilities), Version: h.Version,
 		GrpcAddr: h.GRPCAddr, HttpAddr: h.HTTPAddr,
-		Life: h.Life, History: encodeHistory(h.History),
+		Life: h.Life, Booted: encodePositions(h.Booted), History: encodeHistory(h.History),
 	}
 }
 
@@ -163,7 +166,7 @@ func decodeHello(p *peerpb.Hello) (Hello, error) {
 		Member: ident.MemberID(p.GetMember()), Name: p.GetName(), BootEpoch: p.GetBootEpoch(), Groups: decodePositions(p.GetGroups()),
 		RosterVersion: p.GetRosterVersion(), Capabilities: ident.Capabilities(p.GetCapabilities()), Version: p.GetVersion(),
 		GRPCAddr: p.GetGrpcAddr(), HTTPAddr: p.GetHttpAddr(),
-		Life: p.GetLife(), History: ident.History{Epoch: p.GetHistory().GetEpoch(), Nonce: p.GetHistory().GetNonce()},
+		Life: p.GetLife(), Booted: decodePositions(p.GetBooted()), History: ident.History{Epoch: p.GetHistory().GetEpoch(), Nonce: p.GetHistory().GetNonce()},
 	}
 	if h.Member == 0 {
 		return Hello{}, errors.New("hello: no member id")

@@ -18,6 +18,7 @@ package witness
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tidaldb/tidal/daemon/ident"
 )
@@ -36,6 +37,10 @@ type Greeting struct {
 	Epoch       uint64 // raised, durably, at every start
 	Life        uint64 // drawn at every start; 0: not said
 	Groups      []Claim
+	// Booted is what its disk held when this process opened it first. What it says now may be of a term that
+	// it only heard of since, from somebody who does not remember, and by which it is not to be judged. Empty:
+	// not said.
+	Booted []Claim
 }
 
 // Mark is the highest that a member promised in one group.
@@ -130,6 +135,8 @@ type Memory struct {
 //	the same, or newer   –           the term of its last acknowledgement,
 //	                                 a log that ends before it               refused
 //	the same, or newer   –           anything else, or not held open         taken
+//
+// The group is as it is now, and, of a start that is new here, also as that start found it.
 func (m *Memory) Judge(g Greeting) error {
 	r := m.members[g.Member]
 	if r == nil || r.incarnation != g.Incarnation || mutantWitnessIgnored {
@@ -144,7 +151,11 @@ func (m *Memory) Judge(g Greeting) error {
 	case g.Epoch == r.epoch && g.Life != r.life && g.Life != 0 && r.life != 0:
 		return refuse(fmt.Sprintf("boot %d of its directory was another process", g.Epoch))
 	}
-	for _, c := range g.Groups {
+	claims := g.Groups
+	if g.Epoch != r.epoch || g.Life != r.life { // all that is remembered is older than this start
+		claims = append(slices.Clone(g.Booted), claims...)
+	}
+	for _, c := range claims {
 		if c.Term == 0 && g.Life == 0 {
 			continue // an older binary says neither
 		}

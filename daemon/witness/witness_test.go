@@ -44,6 +44,10 @@ func TestMemory_Judge(t *testing.T) {
 		{"a later term that it never spoke in", acked, Greeting{Epoch: 6, Groups: at(9, 7, 100)}, ""},
 		{"a term it only voted in", Mark{}.Acked(7, 100, 7).Heard(8), Greeting{Epoch: 6, Groups: at(7, 7, 100)}, "it spoke in term 8"},
 		{"an acknowledgement of what an earlier term left", Mark{}.Acked(7, 90, 3), Greeting{Epoch: 6, Groups: at(7, 3, 100)}, ""},
+		{"a disk that went back, and heard of a later term since", acked, Greeting{Epoch: 6, Life: 66, Booted: at(5, 5, 18), Groups: at(8, 5, 18)}, "it is in term 5 of group 0, it spoke in term 7"},
+		{"a log that lost its end, and heard of a later term since", acked, Greeting{Epoch: 6, Life: 66, Booted: at(7, 7, 99), Groups: at(8, 7, 99)}, "ends at index 99"},
+		{"a restart that heard of a later term since", acked, Greeting{Epoch: 6, Life: 66, Booted: at(7, 7, 100), Groups: at(8, 8, 60)}, ""},
+		{"a process that was less far when it began", acked, Greeting{Epoch: 5, Life: 55, Booted: at(6, 6, 10), Groups: at(7, 7, 100)}, ""},
 		{"no group open", acked, Greeting{Epoch: 6}, ""},
 		{"an older binary, which says no term", acked, Greeting{Epoch: 6, Groups: at(0, 3, 10)}, ""},
 	} {

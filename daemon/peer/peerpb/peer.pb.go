@@ -404,6 +404,7 @@ type Hello struct {
 	HttpAddr      string                 `protobuf:"bytes,11,opt,name=http_addr,json=httpAddr,proto3" json:"http_addr,omitempty"`
 	Life          uint64                 `protobuf:"fixed64,12,opt,name=life,proto3" json:"life,omitempty"`     // drawn at every start of the process; 0: an older binary
 	History       *History               `protobuf:"bytes,13,opt,name=history,proto3" json:"history,omitempty"` // absent: 0
+	Booted        []*GroupPosition       `protobuf:"bytes,14,rep,name=booted,proto3" json:"booted,omitempty"`   // as this process found them; absent: an older binary
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -525,6 +526,13 @@ func (x *Hello) GetLife() uint64 {
 func (x *Hello) GetHistory() *History {
 	if x != nil {
 		return x.History
+	}
+	return nil
+}
+
+func (x *Hello) GetBooted() []*GroupPosition {
+	if x != nil {
+		return x.Booted
 	}
 	return nil
 }
@@ -1562,7 +1570,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\"J\n" +
 	"\x05Batch\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12+\n" +
-	"\bmessages\x18\x02 \x03(\v2\x0f.raftpb.MessageR\bmessages\"\xa9\x03\n" +
+	"\bmessages\x18\x02 \x03(\v2\x0f.raftpb.MessageR\bmessages\"\xdf\x03\n" +
 	"\x05Hello\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\fR\acluster\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\x04R\x06member\x12 \n" +
@@ -1578,7 +1586,8 @@ const file_peer_proto_rawDesc = "" +
 	" \x01(\tR\bgrpcAddr\x12\x1b\n" +
 	"\thttp_addr\x18\v \x01(\tR\bhttpAddr\x12\x12\n" +
 	"\x04life\x18\f \x01(\x06R\x04life\x120\n" +
-	"\ahistory\x18\r \x01(\v2\x16.tidal.peer.v1.HistoryR\ahistory\"5\n" +
+	"\ahistory\x18\r \x01(\v2\x16.tidal.peer.v1.HistoryR\ahistory\x124\n" +
+	"\x06booted\x18\x0e \x03(\v2\x1c.tidal.peer.v1.GroupPositionR\x06booted\"5\n" +
 	"\aHistory\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\x06R\x05nonce\"\x81\x01\n" +
@@ -1711,31 +1720,32 @@ var file_peer_proto_depIdxs = []int32{
 	21, // 7: tidal.peer.v1.Batch.messages:type_name -> raftpb.Message
 	7,  // 8: tidal.peer.v1.Hello.groups:type_name -> tidal.peer.v1.GroupPosition
 	6,  // 9: tidal.peer.v1.Hello.history:type_name -> tidal.peer.v1.History
-	5,  // 10: tidal.peer.v1.SnapshotRequest.hello:type_name -> tidal.peer.v1.Hello
-	11, // 11: tidal.peer.v1.SnapshotRequest.resume:type_name -> tidal.peer.v1.SnapshotCursor
-	13, // 12: tidal.peer.v1.SnapshotFrame.header:type_name -> tidal.peer.v1.SnapshotHeader
-	14, // 13: tidal.peer.v1.SnapshotFrame.chunk:type_name -> tidal.peer.v1.SnapshotChunk
-	11, // 14: tidal.peer.v1.SnapshotHeader.from:type_name -> tidal.peer.v1.SnapshotCursor
-	11, // 15: tidal.peer.v1.SnapshotChunk.at:type_name -> tidal.peer.v1.SnapshotCursor
-	5,  // 16: tidal.peer.v1.BarrierRequest.hello:type_name -> tidal.peer.v1.Hello
-	5,  // 17: tidal.peer.v1.PermitRequest.hello:type_name -> tidal.peer.v1.Hello
-	8,  // 18: tidal.peer.v1.Peer.Probe:input_type -> tidal.peer.v1.ProbeRequest
-	0,  // 19: tidal.peer.v1.Peer.Stream:input_type -> tidal.peer.v1.Frame
-	10, // 20: tidal.peer.v1.Peer.FetchSnapshot:input_type -> tidal.peer.v1.SnapshotRequest
-	15, // 21: tidal.peer.v1.Peer.Barrier:input_type -> tidal.peer.v1.BarrierRequest
-	17, // 22: tidal.peer.v1.Peer.Farewell:input_type -> tidal.peer.v1.FarewellRequest
-	19, // 23: tidal.peer.v1.Peer.Permit:input_type -> tidal.peer.v1.PermitRequest
-	9,  // 24: tidal.peer.v1.Peer.Probe:output_type -> tidal.peer.v1.ProbeReply
-	0,  // 25: tidal.peer.v1.Peer.Stream:output_type -> tidal.peer.v1.Frame
-	12, // 26: tidal.peer.v1.Peer.FetchSnapshot:output_type -> tidal.peer.v1.SnapshotFrame
-	16, // 27: tidal.peer.v1.Peer.Barrier:output_type -> tidal.peer.v1.BarrierReply
-	18, // 28: tidal.peer.v1.Peer.Farewell:output_type -> tidal.peer.v1.FarewellReply
-	20, // 29: tidal.peer.v1.Peer.Permit:output_type -> tidal.peer.v1.PermitReply
-	24, // [24:30] is the sub-list for method output_type
-	18, // [18:24] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	7,  // 10: tidal.peer.v1.Hello.booted:type_name -> tidal.peer.v1.GroupPosition
+	5,  // 11: tidal.peer.v1.SnapshotRequest.hello:type_name -> tidal.peer.v1.Hello
+	11, // 12: tidal.peer.v1.SnapshotRequest.resume:type_name -> tidal.peer.v1.SnapshotCursor
+	13, // 13: tidal.peer.v1.SnapshotFrame.header:type_name -> tidal.peer.v1.SnapshotHeader
+	14, // 14: tidal.peer.v1.SnapshotFrame.chunk:type_name -> tidal.peer.v1.SnapshotChunk
+	11, // 15: tidal.peer.v1.SnapshotHeader.from:type_name -> tidal.peer.v1.SnapshotCursor
+	11, // 16: tidal.peer.v1.SnapshotChunk.at:type_name -> tidal.peer.v1.SnapshotCursor
+	5,  // 17: tidal.peer.v1.BarrierRequest.hello:type_name -> tidal.peer.v1.Hello
+	5,  // 18: tidal.peer.v1.PermitRequest.hello:type_name -> tidal.peer.v1.Hello
+	8,  // 19: tidal.peer.v1.Peer.Probe:input_type -> tidal.peer.v1.ProbeRequest
+	0,  // 20: tidal.peer.v1.Peer.Stream:input_type -> tidal.peer.v1.Frame
+	10, // 21: tidal.peer.v1.Peer.FetchSnapshot:input_type -> tidal.peer.v1.SnapshotRequest
+	15, // 22: tidal.peer.v1.Peer.Barrier:input_type -> tidal.peer.v1.BarrierRequest
+	17, // 23: tidal.peer.v1.Peer.Farewell:input_type -> tidal.peer.v1.FarewellRequest
+	19, // 24: tidal.peer.v1.Peer.Permit:input_type -> tidal.peer.v1.PermitRequest
+	9,  // 25: tidal.peer.v1.Peer.Probe:output_type -> tidal.peer.v1.ProbeReply
+	0,  // 26: tidal.peer.v1.Peer.Stream:output_type -> tidal.peer.v1.Frame
+	12, // 27: tidal.peer.v1.Peer.FetchSnapshot:output_type -> tidal.peer.v1.SnapshotFrame
+	16, // 28: tidal.peer.v1.Peer.Barrier:output_type -> tidal.peer.v1.BarrierReply
+	18, // 29: tidal.peer.v1.Peer.Farewell:output_type -> tidal.peer.v1.FarewellReply
+	20, // 30: tidal.peer.v1.Peer.Permit:output_type -> tidal.peer.v1.PermitReply
+	25, // [25:31] is the sub-list for method output_type
+	19, // [19:25] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
