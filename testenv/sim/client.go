@@ -617,7 +617,7 @@ func (cl *clients) acked(o *op, res replica.Result) {
 		c.sometimes("record refused: " + r.Code)
 	}
 	for _, id := range res.Replicated {
-		if o := c.byID(id); o.known.last.Index < res.ID.Index && !o.damaged {
+		if o := c.byID(id); o != nil && o.known.last.Index < res.ID.Index && !o.damaged && !o.gone {
 			c.violated("write at %s is not durable on member %d, which has %s", res.ID, id, o.known.last)
 		}
 	}
@@ -646,7 +646,9 @@ func (cl *clients) last(leader *member) {
 	cl.finals = nil
 	cl.finals = append(cl.finals, cl.write(nil, leader))
 	for _, m := range cl.c.core() {
-		cl.finals = append(cl.finals, cl.read(nil, m, true))
+		if m.serving() {
+			cl.finals = append(cl.finals, cl.read(nil, m, true))
+		}
 	}
 }
 
@@ -662,6 +664,7 @@ func (cl *clients) finished() bool {
 		case o.outcome == waiting:
 			done = false
 		case o.outcome == acked:
+		case o.read && !cl.c.belongs(o.member): // it was removed meanwhile
 		case o.read:
 			done = false
 			if o.member.serving() {

@@ -27,16 +27,22 @@
 //     reading of the rules in maps says, which model_test.go compares with a real store
 //   - stream.go: of the lines of /ingest each is taken once, and none before those in front of it
 //   - roster.go: ids are given once, adjacent configurations overlap, who acknowledges is a quorum
+//   - members.go: what a change of the membership has answered survives a power loss of everybody, who
+//     stops as removed is, who lost its disk is never who it was
 //
 // Logs are kept short, so members that were away fetch artifacts, over connections that break, and
 // install them, as they do when their own data is condemned.
 //
+// In half of the seeds the membership changes: machines that no file declares join, and are promoted;
+// members are removed, learn of it, and come back with an empty disk. A machine that loses its disk comes
+// back under another id, in any seed.
+//
 // Faults that cannot be undone (rot, a wiped disk) stay within what an atlas allows: the members that
 // are not hit keep a good copy of everything, except in the few seeds that must then stay silent.
 //
-// Left out, because what answers them is not built: an old copy of a disk put back, and rot in the last
-// frame of a log, which looks like a write that a crash cut short. Both need somebody who remembers
-// (the witness rule); a disk that lies about a sync is the same.
+// A disk goes back behind what was promised on it (rollback.go: an old copy is put back, the last frame
+// rots) only where the others have heard of the promise and written it down: nobody else can tell. A disk
+// that lies about a sync is the same, and is left out.
 //
 // raft draws its election jitter from crypto/rand. A test that wants a run to repeat calls
 // cryptotest.SetGlobalRandom with the seed first; that is process-global, so runs of one process go

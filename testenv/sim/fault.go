@@ -21,37 +21,44 @@ var kinds = []struct {
 	name   string
 	weight int
 	do     func(c *cluster, victim *member, span time.Duration) bool
+
+	changes bool // it changes the membership
 }{
-	{"kill", 4, (*cluster).kill},
-	{"stop", 2, (*cluster).stopGracefully},
-	{"power loss", 5, (*cluster).losePower},
-	{"power loss of all", 1, (*cluster).losePowerOfAll},
-	{"power loss in the middle", 5, (*cluster).cutPower},
-	{"pause", 3, (*cluster).pause},
-	{"clock jump", 2, (*cluster).jumpClock},
-	{"clock drift", 2, (*cluster).driftClock},
-	{"lossy network", 2, (*cluster).loseMessages},
-	{"doubling network", 1, (*cluster).doubleMessages},
-	{"slow network", 2, (*cluster).slowNetwork},
-	{"stray messages", 1, (*cluster).strayMessages},
-	{"isolation", 3, (*cluster).isolate},
-	{"partition", 3, (*cluster).partition},
-	{"one-way partition", 3, (*cluster).oneWay},
-	{"partial partition", 2, (*cluster).partialPartition},
-	{"bridge", 2, (*cluster).bridge},
-	{"slow disk", 2, (*cluster).slowDisk},
-	{"hanging disk", 1, (*cluster).hangDisk},
-	{"write error", 2, (*cluster).failWrite},
-	{"read error", 1, (*cluster).failRead},
-	{"failed sync", 2, (*cluster).failSync},
-	{"short write", 1, (*cluster).shortWrite},
-	{"full disk", 2, (*cluster).fillDisk},
-	{"rot in the log", 1, (*cluster).rotLog},
-	{"rot elsewhere", 1, (*cluster).rotElsewhere},
-	{"wiped disk", 1, (*cluster).wipe},
-	{"copied directory", 1, (*cluster).copyDirectory},
-	{"transfer", 3, (*cluster).transfer},
-	{"leader lost", 2, (*cluster).rumour},
+	{"kill", 4, (*cluster).kill, false},
+	{"stop", 2, (*cluster).stopGracefully, false},
+	{"power loss", 5, (*cluster).losePower, false},
+	{"power loss of all", 1, (*cluster).losePowerOfAll, false},
+	{"power loss in the middle", 5, (*cluster).cutPower, false},
+	{"pause", 3, (*cluster).pause, false},
+	{"clock jump", 2, (*cluster).jumpClock, false},
+	{"clock drift", 2, (*cluster).driftClock, false},
+	{"lossy network", 2, (*cluster).loseMessages, false},
+	{"doubling network", 1, (*cluster).doubleMessages, false},
+	{"slow network", 2, (*cluster).slowNetwork, false},
+	{"stray messages", 1, (*cluster).strayMessages, false},
+	{"isolation", 3, (*cluster).isolate, false},
+	{"partition", 3, (*cluster).partition, false},
+	{"one-way partition", 3, (*cluster).oneWay, false},
+	{"partial partition", 2, (*cluster).partialPartition, false},
+	{"bridge", 2, (*cluster).bridge, false},
+	{"slow disk", 2, (*cluster).slowDisk, false},
+	{"hanging disk", 1, (*cluster).hangDisk, false},
+	{"write error", 2, (*cluster).failWrite, false},
+	{"read error", 1, (*cluster).failRead, false},
+	{"failed sync", 2, (*cluster).failSync, false},
+	{"short write", 1, (*cluster).shortWrite, false},
+	{"full disk", 2, (*cluster).fillDisk, false},
+	{"rot in the log", 1, (*cluster).rotLog, false},
+	{"rot elsewhere", 1, (*cluster).rotElsewhere, false},
+	{"wiped disk", 1, (*cluster).wipe, false},
+	{"copied directory", 1, (*cluster).copyDirectory, false},
+	{"old copy put back", 2, (*cluster).oldCopy, false},
+	{"rot in the last frame", 2, (*cluster).rotLast, false},
+	{"transfer", 3, (*cluster).transfer, false},
+	{"leader lost", 2, (*cluster).rumour, false},
+	{"join", 4, (*cluster).join, true},
+	{"removal", 3, (*cluster).remove, true},
+	{"promotion", 2, (*cluster).promote, true},
 }
 
 // fault makes one thing go wrong, and plans the next.
@@ -291,6 +298,7 @@ func (c *cluster) hangDisk(m *member, span time.Duration) bool {
 func (c *cluster) troubled(m *member, what string, match func(simfs.Op) bool, fault simfs.Fault) bool {
 	left := 1 + c.rng.IntN(10)
 	m.trouble = errors.New(what)
+	c.mayForget(m)
 	m.disk.SetFault(func(op simfs.Op) simfs.Fault {
 		if left == 0 || !match(op) {
 			return simfs.Fault{}
@@ -332,6 +340,7 @@ func (c *cluster) fillDisk(m *member, span time.Duration) bool {
 		return false
 	}
 	m.trouble = errors.New("full disk")
+	c.mayForget(m)
 	m.disk.SetQuota(m.disk.Used() + c.rng.Int64N(64<<10))
 	life := m.life
 	m.c.after(span, func() {
@@ -345,20 +354,13 @@ func (c *cluster) fillDisk(m *member, span time.Duration) bool {
 // mayDamage reports whether one more member's copies may go bad: the atlas of the faults that cannot
 // be undone. The others keep a good copy of everything.
 func (c *cluster) mayDamage(m *member) bool {
-	if m.damaged || !c.oracle.bornAll() {
+	if m.damaged || m.as == 0 || m.gone || !c.oracle.bornAll() {
 		return false
 	}
-	n := 0
-	for _, o := range c.members {
-		if o.damaged {
-			n++
-		}
-	}
-	return n < c.plan.mayDamage
+	return c.mayLose(m, false) || c.plan.mustHalt && len(c.core()) > 1
 }
 
-// rotLog flips a bit in a durable frame of the log. The last frame is left alone: rot in it cannot be
-// told from a write that a crash cut short, unless somebody else remembers the frame.
+// rotLog flips a bit in a durable frame of the log. The last frame is left to rotLast.
 func (c *cluster) rotLog(m *member, _ time.Duration) bool {
 	if !c.mayDamage(m) {
 		return false
@@ -373,6 +375,7 @@ func (c *cluster) rotLog(m *member, _ time.Duration) bool {
 	}
 	f := frames[c.rng.IntN(len(frames)-1)]
 	m.damaged = true
+	c.mayForget(m)
 	at := f.Offset + c.rng.Int64N(f.Bytes)
 	return m.disk.Flip(dir+"/"+f.Segment, at, uint(c.rng.IntN(8))) == nil
 }
@@ -393,8 +396,18 @@ func (c *cluster) rotElsewhere(m *member, _ time.Duration) bool {
 	if err != nil || info.Size() == 0 {
 		return false
 	}
+	c.mayForget(m)
 	m.damaged, m.beyond = true, !strings.Contains(f, fmt.Sprintf("/state-%06d/", m.gen.State))
 	return m.disk.Flip(f, c.rng.Int64N(info.Size()), uint(c.rng.IntN(8))) == nil
+}
+
+// newDisk gives a machine an empty disk, and a process after span.
+func (m *member) newDisk(span time.Duration) {
+	m.c.mayForget(m)
+	m.end(simfs.New())
+	m.forget()
+	m.damaged, m.wiped, m.beyond = true, true, true // until the cluster has taken it in as somebody else
+	m.restartIn(span)
 }
 
 // wipe takes everything from a member's disk.
@@ -402,10 +415,7 @@ func (c *cluster) wipe(m *member, span time.Duration) bool {
 	if !c.mayDamage(m) {
 		return false
 	}
-	m.damaged, m.wiped, m.beyond = true, true, true
-	m.end(simfs.New())
-	m.known, m.gen = known{}, datadir.Generation{}
-	m.restartIn(span)
+	m.newDisk(span)
 	return true
 }
 
@@ -435,7 +445,7 @@ func (c *cluster) transfer(*member, time.Duration) bool {
 		return false
 	}
 	to := c.members[c.rng.IntN(len(c.members))]
-	if to.as == 0 {
+	if to.as == 0 || to.gone {
 		return false
 	}
 	c.note(leader.id, "transfer", to.id)

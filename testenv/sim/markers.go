@@ -13,7 +13,7 @@ func Markers() []string {
 		"quarantine found again after a start", "failed closed: log", "failed closed: votes", "failed closed: state",
 		"start failed by a fault of the disk", "quarantined for a fault of the disk",
 		"quarantined for damage: log_corrupt", "damaged member refuses to start", "lost disk waits",
-		"copied directory refused", "disk almost full", "majority damaged",
+		"copied directory refused", "old copy put back", "last frame rots", "forgetful member refused", "quarantined for damage: amnesia", "disk almost full", "majority damaged",
 		"artifact installed", "artifact not needed", "transfer broken", "transfer resumed",
 		"artifact installed beside a sound log", "barrier given", "artifact installed under a barrier", "damaged member healed",
 		"leader has a reason to hand over", "leader hands over for its disk", "disks audited",
@@ -21,6 +21,9 @@ func Markers() []string {
 		"message dropped", "message doubled", "message late by minutes", "leader's port refuses",
 		// Consensus.
 		"leader elected", "write lost to another leader", "not leader",
+		// Membership.
+		"removal settled", "removal unsafe", "removal not carried out", "removed member told", "removed member stops", "removed member stays so",
+		"refused: removed", "a removed member is heard until its removal is settled",
 		// Clients.
 		"write acknowledged", "write of many records", "entry of many writes",
 		"record refused: unknown_collection", "record refused: unknown_signal", "record refused: dimension_mismatch", "record refused: schema_in_use",
@@ -32,7 +35,14 @@ func Markers() []string {
 		"part of a stream acknowledged", "stream broken with parts under way",
 		"linearizable read", "labelled read", "read waited in vain", "read of no collection", "feed read", "embedding read", "history linearizable",
 	}
+	if playsJoins {
+		all = append(all, "join answered", "join refused", "joined", "lost disk comes back as somebody else", "somebody else listens there",
+			"fault join", "fault promotion")
+	}
 	for _, k := range kinds {
+		if k.name == "join" || k.name == "promotion" {
+			continue
+		}
 		all = append(all, "fault "+k.name)
 	}
 	return all

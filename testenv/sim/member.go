@@ -48,6 +48,17 @@ type member struct {
 	// beyond: what is damaged is not in a generation of log and state, which an artifact replaces.
 	beyond bool
 	gen    datadir.Generation // that was opened last
+
+	spare  bool             // nothing ever ran on it, or all was taken from it
+	joins  bool             // it has no place of its own in the file, or lost the disk with which it had it
+	rejoin bool             // it says that it means to come back
+	seeds  []string         // whom it asks
+	lost   []ident.MemberID // who it was before it lost its disk
+	gone   bool             // the process knows that it is removed
+
+	// forgot are the machines that know that its disk went back, and holds less than it promised; nil: it
+	// holds all.
+	forgot map[uint64]bool
 	// trouble is why a start may fail, or the replica may fail closed; nil: it must not.
 	trouble error
 
@@ -59,9 +70,10 @@ type member struct {
 	replica *replica.Replica
 	role    consensus.Role
 	applied ident.EntryID
-	failed  error // the replica failed closed
-	bereft  error // it goes on without its state
-	turning bool  // a turn of the loop is planned
+	flushed uint64 // index, as far as the simulator had it flushed
+	failed  error  // the replica failed closed
+	bereft  error  // it goes on without its state
+	turning bool   // a turn of the loop is planned
 
 	pausedUntil time.Duration
 	clock       struct {
@@ -72,8 +84,11 @@ type member struct {
 	hangUntil time.Duration
 
 	barrier pendingBarrier
-	barred  bool              // a barrier was given, and nothing was opened since
-	greeted map[uint64]uint64 // life of each peer that was heard in this life
+	barred  bool // a barrier was given, and nothing was opened since
+
+	peers     map[ident.MemberID]peer.Peer // whom the process dials
+	greeted   map[uint64]greeting          // of each machine that was heard in this life
+	reporting bool                         // the peers are told soon
 
 	known known
 }
@@ -84,16 +99,21 @@ type known struct {
 	vote     datadir.Vote
 	last     ident.EntryID // of the durable log
 	term     uint64        // of the durable hard state
+	commit   uint64        // likewise
 	inFlight []*consensus.Append
 }
 
 func newMember(c *cluster, id uint64) *member {
-	d := c.declared[id-1]
-	m := &member{c: c, id: id, name: d.Name, addr: d.GRPCAddr, disk: simfs.New(), slowDisk: 1}
+	name := machineName(id)
+	m := &member{c: c, id: id, name: name, addr: name + ":1", disk: simfs.New(), slowDisk: 1}
 	m.clock.rate = 0.9 + 0.2*c.rng.Float64()
 	m.clock.offset = c.upTo(time.Second)
 	return m
 }
+
+func machineName(id uint64) string { return fmt.Sprintf("m%d", id) }
+
+func (m *member) httpAddr() string { return m.name + ":2" }
 
 // up reports whether a process runs and can be reached; serving, whether its replica is open too.
 func (m *member) up() bool      { return m.process != nil }
@@ -131,10 +151,17 @@ func (m *member) boot() {
 		m.startFailed(err)
 		return
 	}
-	if id := m.dir.Member(); id.ID != 0 {
-		m.serve()
-	} else {
+	switch {
+	case m.process.Status().Phase == daemon.PhaseRemoved:
+		if m.gone = true; !c.oracle.newest().roster.Removed(m.as) {
+			c.violated("member %d starts as removed, and is %s of roster %d", m.id, m.as, c.oracle.newest().roster.Version)
+		}
+		c.sometimes("removed member stays so")
+		c.after(c.around(10*c.plan.election()), m.retire)
+	case m.joining():
 		m.seek()
+	default:
+		m.serve()
 	}
 }
 
@@ -146,16 +173,22 @@ func (m *member) start() error {
 	m.dir = dir
 	m.checkIdentity()
 	p := &m.c.plan
-	process := daemon.New(daemon.Options{
+	declared := m.c.declared
+	if m.id > uint64(len(declared)) {
+		declared = nil // no file names it
+	}
+	opts := daemon.Options{
 		Dir: dir, DataDir: dataDir, FS: m.disk, Name: m.name,
-		GRPCAddr: m.addr, HTTPAddr: m.c.declared[m.id-1].HTTPAddr,
-		Declared: m.c.declared, Topology: [32]byte{1},
-		Tick: p.tick, HeartbeatTicks: p.heartbeat, ElectionTicks: electionTicks,
+		GRPCAddr: m.addr, HTTPAddr: m.httpAddr(),
+		Declared: declared, Topology: [32]byte{1},
+		Policy: p.policy(),
+		Tick:   p.tick, HeartbeatTicks: p.heartbeat, ElectionTicks: electionTicks,
 		SegmentBytes: p.segment, FirstSegmentBytes: p.firstSegment,
 		Foreground: true, Limits: p.limits, Retention: p.retention, Now: m.wall,
-	})
-	m.process = process
-	return process.Drive(port{m})
+	}
+	m.invite(&opts)
+	m.process = daemon.New(opts)
+	return m.process.Drive(port{m})
 }
 
 func (m *member) fileID(path string) (datadir.FileID, error) {
@@ -206,10 +239,10 @@ func (m *member) seek() {
 		m.c.sometimes("birth ended by a fault of the disk")
 		m.startFailed(err)
 		return
-	case serves && m.wiped:
-		m.c.violated("member %d lost its disk and takes part again as %v", m.id, m.dir.Member())
-		return
 	case serves:
+		if m.joins {
+			m.c.sometimes("joined")
+		}
 		m.c.note(m.id, "born", uint64(m.dir.Member().ID))
 		m.serve()
 		return
@@ -230,6 +263,8 @@ func (m *member) serve() {
 		return
 	}
 	m.after(c.around(keepEvery), m.keep)
+	m.after(c.upTo(dutyEvery), m.duty)
+	m.reporting = false
 	if r == nil {
 		m.closed(err)
 		return
@@ -239,7 +274,7 @@ func (m *member) serve() {
 	}
 	m.noteGeneration(r)
 	m.replica, m.driver = r, r.Drive()
-	m.greeted = map[uint64]uint64{}
+	m.greeted = map[uint64]greeting{}
 	s := r.Status()
 	m.role = s.Role
 	c.note(m.id, "open", s.Term, s.Last, s.Commit, s.Applied)
@@ -307,7 +342,8 @@ func (m *member) noteGeneration(r *replica.Replica) {
 		return
 	}
 	m.checkReplaced(r)
-	m.known.last, m.known.inFlight = ident.EntryID{}, nil
+	m.forgot = nil // an install under a barrier brings it all back
+	m.known.last, m.known.commit, m.known.inFlight = ident.EntryID{}, 0, nil
 	if m.damaged && !m.beyond && gen.State != was.State {
 		m.damaged = false
 		m.c.sometimes("damaged member healed")
@@ -328,10 +364,15 @@ func (m *member) checkReplaced(r *replica.Replica) {
 // keep is a round of the process's keepers, and what the transport does beside messages.
 func (m *member) keep() {
 	m.after(m.c.around(keepEvery), m.keep)
+	m.round()
+}
+
+func (m *member) round() {
 	m.process.Keep()
-	if m.dark() {
+	if m.dark() || m.leave() {
 		return
 	}
+	m.reportSoon()
 	if r := m.process.Taking(0); r == m.replica {
 		m.tellPins()
 		m.tellDigests()
@@ -370,7 +411,7 @@ func (m *member) tellDigests() {
 	digests := m.process.Digests()
 	for _, o := range m.c.members {
 		if o != m && o.serving() && m.c.net.open(m.id, o.id) {
-			o.process.Digested(ident.MemberID(m.id), digests)
+			o.process.Digested(m.as, digests)
 		}
 	}
 }
@@ -403,6 +444,7 @@ func (m *member) flush() {
 		m.driverFailed(err)
 		return
 	}
+	m.flushed = m.applied.Index
 	m.c.note(m.id, "flushed", m.applied.Index)
 	m.look()
 }
@@ -462,7 +504,7 @@ func (m *member) look() {
 		if sync {
 			took = m.diskTime(c.plan.syncMax)
 		}
-		m.after(took, func() { m.append(frames) })
+		m.after(took, func() { m.unlessHanging(func() { m.append(frames) }) })
 	}
 	if runs := m.driver.TakeApplies(); len(runs) > 0 {
 		m.after(c.upTo(c.plan.applyMax), func() { m.apply(runs) })
@@ -478,10 +520,18 @@ func (m *member) look() {
 	c.clients.answers(m)
 }
 
-// diskTime draws how long the disk takes.
+// diskTime draws how long the disk takes, unless it hangs.
 func (m *member) diskTime(most time.Duration) time.Duration {
-	took := time.Duration(float64(most/10+m.c.upTo(most)) * m.slowDisk)
-	return max(took, m.hangUntil-m.c.now)
+	return time.Duration(float64(most/10+m.c.upTo(most)) * m.slowDisk)
+}
+
+// unlessHanging does something once the disk does not hang any more: it may be healed sooner than planned.
+func (m *member) unlessHanging(do func()) {
+	if m.c.now < m.hangUntil {
+		m.after(min(m.hangUntil-m.c.now, m.c.plan.election()/4), func() { m.unlessHanging(do) })
+		return
+	}
+	do()
 }
 
 func (m *member) newRole(role consensus.Role) {
@@ -536,6 +586,7 @@ func (m *member) durable(frames []*consensus.Append) {
 	if !sync {
 		return
 	}
+	m.known.commit = max(m.known.commit, frames[len(frames)-1].HardState.GetCommit())
 	left := append(m.disk.Unsynced(dataDir, ".wal"), m.disk.Unsynced(dataDir, "/votes")...)
 	left = slices.DeleteFunc(left, func(path string) bool { return strings.Contains(path, "/kept-") }) // evidence, as it was
 	if len(left) > 0 {
@@ -546,8 +597,9 @@ func (m *member) durable(frames []*consensus.Append) {
 func (m *member) noteVote() {
 	v := m.dir.Vote(0)
 	if v != m.known.vote {
-		m.known.vote = v
-		m.c.oracle.votes(m.as, v)
+		if m.known.vote = v; m.forgot == nil {
+			m.c.oracle.votes(m.as, v)
+		}
 	}
 }
 
@@ -651,6 +703,7 @@ func (m *member) end(next *simfs.FS) {
 	m.process, m.dir, m.driver, m.replica = nil, nil, nil, nil
 	m.failed, m.bereft, m.turning, m.role = nil, nil, false, consensus.Role{}
 	m.pausedUntil, m.hangUntil = 0, 0
+	m.reporting = false
 }
 
 // letGo closes what the process held.
@@ -670,7 +723,8 @@ func (m *member) stop() {
 	m.process, m.dir = nil, nil
 }
 
-// heal ends what is wrong with m, as far as that can be ended.
+// heal ends what is wrong with m, as far as that can be ended. Whose disk has failed gets another process:
+// what failed may have been a small file, and no other is written after it.
 func (m *member) heal() {
 	m.disk.SetFault(nil)
 	m.disk.SetQuota(0)
@@ -681,9 +735,10 @@ func (m *member) heal() {
 		m.pausedUntil = m.c.now
 	}
 	switch {
+	case m.spare, m.gone:
 	case !m.up():
 		m.restartIn(m.c.upTo(m.c.plan.election()))
-	case (m.failed != nil || m.bereft != nil) && !m.damaged, m.driver == nil && !m.damaged && m.dir.Member().ID != 0:
+	case (m.trouble != nil || m.failed != nil || m.bereft != nil) && !m.damaged, m.driver == nil && !m.damaged && !m.joining():
 		m.end(m.disk.Kill())
 		m.restartIn(m.c.upTo(m.c.plan.election()))
 	default:
@@ -691,15 +746,41 @@ func (m *member) heal() {
 	}
 }
 
+// greeting is the handshake that a stream began with.
+type greeting struct {
+	life  uint64 // of who sends
+	hello peer.Hello
+}
+
 // receive takes the bytes of one message from a peer.
 func (m *member) receive(from sender, b []byte) {
-	if !m.serving() || m.greeted[from.m.id] != from.life && !m.greet(from) {
-		return
+	if !m.serving() || from.m.process == nil || from.m.life != from.life {
+		return // the connection is not there any more
 	}
 	msg := &pb.Message{}
 	if err := proto.Unmarshal(b, msg); err != nil {
 		m.c.violated("unmarshal: %v", err)
 		return
+	}
+	if ident.MemberID(msg.GetTo()) != m.as {
+		m.c.sometimes("somebody else listens there")
+		return
+	}
+	if m.forgot != nil && !from.m.heard(m) {
+		// It is refused before it hears of a later term, by which it could not be told any more.
+		if !from.m.serving() || !m.c.net.open(m.id, from.m.id) || !from.m.greet(sender{m, m.life, m.as}) || !m.serving() {
+			return
+		}
+	}
+	if m.greeted[from.m.id].life != from.life && !m.greet(from) {
+		return
+	}
+	if refusal := m.process.Standing(m.greeted[from.m.id].hello); refusal != nil {
+		m.refuse(from, refusal)
+		return
+	}
+	if m.process.Roster().Removed(from.as) {
+		m.c.sometimes("a removed member is heard until its removal is settled")
 	}
 	m.process.Deliver(from.as, 0, []*pb.Message{msg})
 	m.look()
@@ -707,17 +788,44 @@ func (m *member) receive(from sender, b []byte) {
 
 // greet is the handshake that begins a stream.
 func (m *member) greet(from sender) bool {
-	if !from.m.serving() || from.m.life != from.life {
-		return false // the connection is not there any more
-	}
-	if _, refusal := m.process.Hello(from.m.process.SelfHello()); refusal != nil {
-		m.c.note(m.id, "refuses", from.m.id)
-		m.c.violated("member %d refuses member %d: %v", m.id, from.m.id, refusal)
+	hello := from.m.process.SelfHello()
+	if _, refusal := m.process.Hello(hello); refusal != nil {
+		m.refuse(from, refusal)
 		return false
 	}
-	m.greeted[from.m.id] = from.life
-	m.process.PeerChanged(peer.PeerStatus{Peer: peer.Peer{ID: from.as}, Connected: true})
+	if from.m.forgot[m.id] {
+		m.c.violated("member %d hears member %s, which has forgotten what it promised to it", m.id, from.as)
+	}
+	m.greeted[from.m.id] = greeting{from.life, hello}
+	from.m.process.PeerChanged(peer.PeerStatus{Peer: peer.Peer{ID: m.as, Addr: m.addr}, Connected: true})
+	from.m.look()
 	return true
+}
+
+// refuse ends a stream and says why.
+func (m *member) refuse(from sender, refusal *peer.Refusal) {
+	c, roster := m.c, m.c.oracle.newest().roster
+	delete(m.greeted, from.m.id)
+	c.note(m.id, "refuses", from.m.id, foldString(string(refusal.Reason)))
+	c.sometimes("refused: " + string(refusal.Reason))
+	switch refusal.Reason {
+	case peer.ReasonRemoved:
+		if !roster.Removed(from.as) {
+			c.violated("member %d refuses member %s: %v", m.id, from.as, refusal)
+		}
+	case peer.ReasonAmnesia:
+		if c.sometimes("forgetful member refused"); from.m.forgot == nil {
+			c.violated("member %d refuses member %s: %v", m.id, from.as, refusal)
+		}
+	case peer.ReasonUnknownMember: // it has not applied the roster with the new one
+		if _, ok := m.process.Roster().Member(from.as); ok {
+			c.violated("member %d refuses member %s: %v", m.id, from.as, refusal)
+		}
+	default:
+		c.violated("member %d refuses member %s: %v", m.id, from.as, refusal)
+	}
+	from.m.process.PeerChanged(peer.PeerStatus{Peer: peer.Peer{ID: m.as, Addr: m.addr}, Failure: peer.FailureRefusal, Refusal: refusal})
+	from.m.after(0, from.m.turnRegistrar)
 }
 
 // checkIdentity: what a member said of itself stays true.
@@ -729,13 +837,19 @@ func (m *member) checkIdentity() {
 		m.c.violated("member %d has incarnation %s, had %s", m.id, now.Incarnation, was.Incarnation)
 	case was.ID != 0 && (now.ID != was.ID || now.Cluster != was.Cluster):
 		m.c.violated("member %d is %s of %s, was %s of %s", m.id, now.ID, now.Cluster, was.ID, was.Cluster)
-	case now.ID != 0 && uint64(now.ID) != m.id:
+	case now.ID != 0 && uint64(now.ID) != m.id && !m.joins:
 		m.c.violated("member %d was born as %s", m.id, now.ID)
+	case slices.Contains(m.lost, now.ID):
+		m.c.violated("member %d lost its disk and takes part again as %v", m.id, now)
 	case now.BootEpoch < was.BootEpoch:
 		m.c.violated("member %d has boot epoch %d, had %d", m.id, now.BootEpoch, was.BootEpoch)
 	}
 	if m.as = now.ID; m.as != 0 {
 		m.c.oracle.born(m, now)
+	}
+	if m.as != 0 && m.wiped {
+		m.damaged, m.wiped, m.beyond = false, false, false
+		m.c.sometimes("lost disk comes back as somebody else")
 	}
 }
 
@@ -758,6 +872,10 @@ func (m *member) checkRecovered(s replica.Status) {
 	if len(k.inFlight) > 0 && s.Last > k.last.Index {
 		c.sometimes("a frame survived that nobody waited for")
 	}
+	if s.Commit < k.commit && k.last != (ident.EntryID{}) {
+		c.violated("member %d opens with commit %d, %d was durable", m.id, s.Commit, k.commit)
+	}
+	k.commit, m.flushed = s.Commit, s.Applied
 	k.last = ident.EntryID{Term: s.DurableTerm, Index: s.Last}
 	k.inFlight = nil
 	m.noteVote()
@@ -784,7 +902,9 @@ func (m *member) mayLeave(msg *pb.Message) {
 	case pb.MsgVoteResp:
 		want := datadir.Vote{Term: msg.GetTerm(), Vote: msg.GetTo()}
 		if !msg.GetReject() {
-			m.c.oracle.votes(m.as, want)
+			if m.forgot == nil { // else nobody must hear it
+				m.c.oracle.votes(m.as, want)
+			}
 			if v := m.dir.Vote(0); v.Term < want.Term || v.Term == want.Term && v != want {
 				m.c.violated("member %d votes for %d in term %d, durable is %+v", m.id, want.Vote, want.Term, v)
 			}

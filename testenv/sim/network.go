@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/peer"
 )
 
 // conditions are what every link suffers.
@@ -43,13 +44,14 @@ type sender struct {
 }
 
 func (n *network) send(from *member, msg *pb.Message) {
-	c, to := n.c, n.c.byID(ident.MemberID(msg.GetTo()))
-	if to == from || ident.MemberID(msg.GetFrom()) != from.as {
+	c, id := n.c, ident.MemberID(msg.GetTo())
+	if id == from.as || ident.MemberID(msg.GetFrom()) != from.as {
 		c.violated("member %d sends %s from %d to %d", from.id, msg.GetType(), msg.GetFrom(), msg.GetTo())
 		return
 	}
+	to := c.listens(from.peers[id])
 	if to == nil {
-		return // its disk is gone
+		return // nobody is dialled for it
 	}
 	b, err := proto.Marshal(msg)
 	if err != nil {
@@ -75,6 +77,16 @@ func (n *network) send(from *member, msg *pb.Message) {
 		}
 		c.after(delay, func() { n.deliver(as, to, b) })
 	}
+}
+
+// listens returns the machine that a peer is dialled at.
+func (c *cluster) listens(p peer.Peer) *member {
+	for _, m := range c.members {
+		if m.addr == p.Addr || p.Also != "" && m.addr == p.Also {
+			return m
+		}
+	}
+	return nil
 }
 
 // deliver drops what crosses a link that was cut meanwhile. A paused process receives when it goes on.

@@ -22,8 +22,6 @@ func (p port) Send(_ ident.GroupID, msgs []*pb.Message) {
 	}
 }
 
-func (p port) SetPeers([]peer.Peer) {}
-
 // reach returns the member at addr if it answers now.
 func (p port) reach(addr string) (*member, error) {
 	c := p.m.c
@@ -174,11 +172,4 @@ func (p port) Opened(to ident.MemberID, groups []peer.GroupPosition) {
 		o.process.Opened(p.m.as, groups)
 		o.look()
 	}
-}
-
-// Report and Farewell: no membership changes yet.
-func (p port) Report() {}
-
-func (p port) Farewell(context.Context, string, peer.FarewellRequest) error {
-	return errors.New("nobody is removed")
 }

@@ -23,6 +23,8 @@ const (
 	// longest. agreeLimit is how many it then may take until all members are equal.
 	electLimit = 5 * 2
 	agreeLimit = 20
+	// joinLimit is how many more for each machine that joins, or may be joining.
+	joinLimit = 20
 )
 
 // Result is what a run came to.
@@ -67,8 +69,9 @@ type plan struct {
 	items        int
 	sessions     int
 	streams      int
-	mayDamage    int // members whose only copies may be damaged for good; the others keep a good one
-	mustHalt     bool
+	spares       int    // machines that no file declares, which may join
+	promoteLag   uint64 // entries
+	mustHalt     bool   // so much is damaged for good that what is left must be silent, or right
 	kinds        []kind // of faults, one entry a unit of weight
 }
 
@@ -111,12 +114,13 @@ func drawPlan(rng *rand.Rand) plan {
 	p.items = 1 + rng.IntN(20)
 	p.sessions = 1 + rng.IntN(5)
 	p.streams = rng.IntN(3)
-	p.mayDamage = (p.members - 1) / 2
-	if p.mustHalt = rng.IntN(25) == 0; p.mustHalt {
-		p.mayDamage = p.members - 1
+	p.mustHalt = rng.IntN(25) == 0
+	changes := rng.IntN(2) == 0 && !p.mustHalt
+	if p.promoteLag = 1 << rng.IntN(8); changes && playsJoins {
+		p.spares = rng.IntN(4)
 	}
 	for k := range kinds {
-		if rng.IntN(4) > 0 { // a quarter of the kinds is off in every run
+		if rng.IntN(4) > 0 && (changes || !kinds[k].changes) { // a quarter of the kinds is off in every run
 			for range kinds[k].weight {
 				p.kinds = append(p.kinds, kind(k))
 			}
@@ -142,7 +146,8 @@ type cluster struct {
 	err      error
 
 	declared []membership.Declared
-	members  []*member // member i has id i+1
+	members  []*member // machines; those declared come first
+	verbs    []*verb   // that are not over
 	net      network
 	clients  clients
 	oracle   oracle
@@ -191,13 +196,15 @@ func newCluster(seed uint64, opts Options) *cluster {
 	c.oracle = newOracle(c)
 	c.net = newNetwork(c)
 	for i := range c.plan.members {
-		name := fmt.Sprintf("m%d", i+1)
+		name := machineName(uint64(i + 1))
 		c.declared = append(c.declared, membership.Declared{Name: name, GRPCAddr: name + ":1", HTTPAddr: name + ":2"})
 	}
-	for i := range c.plan.members {
+	for i := range c.plan.members + c.plan.spares {
 		m := newMember(c, uint64(i+1))
 		c.members = append(c.members, m)
-		c.after(c.upTo(c.plan.election()), m.boot)
+		if m.spare = i >= c.plan.members; !m.spare {
+			c.after(c.upTo(c.plan.election()), m.boot)
+		}
 	}
 	c.clients = newClients(c)
 	c.after(c.around(c.plan.faultEvery), c.fault)
@@ -259,11 +266,20 @@ func (c *cluster) leader() *member {
 func (c *cluster) core() []*member {
 	var core []*member
 	for _, m := range c.members {
-		if !m.damaged {
+		if !m.damaged && c.belongs(m) {
 			core = append(core, m)
 		}
 	}
 	return core
+}
+
+// belongs reports whether a machine holds one of the cluster's members, as far as anybody knows.
+func (c *cluster) belongs(m *member) bool {
+	if len(c.oracle.chosen) == 0 {
+		return m.id <= uint64(c.plan.members) // nothing is born yet
+	}
+	_, ok := c.oracle.newest().roster.Member(m.as)
+	return ok
 }
 
 // heal ends the faults and begins the second phase.
@@ -274,7 +290,7 @@ func (c *cluster) heal() {
 	for _, m := range c.members {
 		m.heal()
 	}
-	if c.plan.mustHalt && 2*len(c.core()) <= len(c.members) {
+	if c.plan.mustHalt && 2*len(c.core()) <= c.plan.members {
 		// Too much is lost. What is left must stay silent, or be right.
 		c.sometimes("majority damaged")
 		c.after(electLimit*c.plan.election(), func() { c.done = true })
@@ -291,6 +307,9 @@ func bootLimit(p *plan) time.Duration { return 2 * p.election() }
 func (c *cluster) awaitLeader(until time.Duration) {
 	leader := c.leader()
 	for _, m := range c.core() {
+		if m.joining() {
+			continue
+		}
 		if leader == nil || !m.serving() || m.role.Term != leader.role.Term || m.role.Leader != leader.as {
 			if c.now >= until {
 				c.violated("no leader that all of %d members follow, %d election timeouts after the faults ended", len(c.core()), electLimit)
@@ -301,7 +320,13 @@ func (c *cluster) awaitLeader(until time.Duration) {
 	}
 	c.note(leader.id, "settled", leader.role.Term)
 	c.clients.last(leader)
-	c.awaitAgreement(c.now + agreeLimit*c.plan.election())
+	limit := agreeLimit * c.plan.election()
+	for _, m := range c.members {
+		if m.joins {
+			limit += joinLimit*c.plan.election() + 10*keepEvery
+		}
+	}
+	c.awaitAgreement(c.now + limit)
 }
 
 // awaitAgreement: a write through the new leader is acknowledged, every member serves a linearizable
@@ -309,6 +334,13 @@ func (c *cluster) awaitLeader(until time.Duration) {
 func (c *cluster) awaitAgreement(until time.Duration) {
 	core := c.core()
 	equal := true
+	for _, m := range c.members {
+		// Whoever was about to join does, and becomes a voter.
+		equal = equal && (!m.joining() || !m.mayJoin())
+	}
+	for _, x := range c.oracle.newest().roster.Members {
+		equal = equal && x.Role == membership.RoleVoter
+	}
 	for _, m := range core {
 		equal = equal && m.serving() && m.applied == core[0].applied && m.applied.Index >= c.clients.newest
 	}
@@ -318,6 +350,6 @@ func (c *cluster) awaitAgreement(until time.Duration) {
 	case c.now < until:
 		c.after(c.plan.tick, func() { c.awaitAgreement(until) })
 	default:
-		c.violated("%d election timeouts after a leader was found: %s; members equal: %t", agreeLimit, c.clients.unfinished(), equal)
+		c.violated("%s after the faults ended: %s; members equal: %t", c.now-c.plan.phase, c.clients.unfinished(), equal)
 	}
 }
