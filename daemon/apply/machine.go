@@ -32,6 +32,8 @@ type Run struct {
 	Roster *membership.Roster
 	// Checks are those among the entries, with the digest of the state right after each.
 	Checks []*Check
+	// Deliveries has one element for each delivery of an outbox among the entries, in their order.
+	Deliveries []Delivery
 	// RostersRefused are the indexes of the entries with nothing but a roster that was not the successor
 	// of the one in force.
 	RostersRefused []uint64
@@ -69,6 +71,7 @@ type Machine struct {
 	roster      uint64                        // version; 0 where the group has none
 	features    ident.Capabilities
 	receipts    entity.Receipts
+	outboxes    outboxes
 
 	// undigested leaves the digest out: only a benchmark sets it, to see what it costs.
 	undigested bool
@@ -116,6 +119,9 @@ func New(store *state.Store) (*Machine, error) {
 	}
 	if err := understood(m.features); err != nil {
 		return nil, err
+	}
+	if m.outboxes, err = loadOutboxes(view, roster); err != nil {
+		return nil, fmt.Errorf("load what was delivered: %w", err)
 	}
 	return m, nil
 }
@@ -227,6 +233,10 @@ type txn struct {
 	hardNegs overlay[string, hardNeg]    // by key in the store
 	receipts overlay[[16]byte, *receipt] // by hash of the idempotency key
 
+	delivered  overlay[ident.Incarnation, *entity.Delivered] // by origin; nil: it is dropped
+	deliveries []Delivery                                    // of the entry at hand
+	forgot     bool                                          // what is forgotten has changed
+
 	// counted says that Machine.receipts changed. Receipts of periods before dropBefore go.
 	counted    bool
 	dropBefore uint32
@@ -240,6 +250,8 @@ func (t *txn) runs(runs []*Run) error {
 			if err := t.entry(run, e); err != nil {
 				return fmt.Errorf("apply entry %d/%d: %w", e.GetTerm(), e.GetIndex(), err)
 			}
+			run.Deliveries = append(run.Deliveries, t.deliveries...)
+			t.deliveries = t.deliveries[:0]
 			if t.check != nil {
 				return nil
 			}
@@ -347,5 +359,6 @@ func decodeConfChange(e *pb.Entry) (*pb.ConfChangeV2, error) {
 func (t *txn) setRoster(run *Run, r membership.Roster, record []byte) {
 	t.roster = record
 	t.m.roster = r.Version
+	t.setOwners(r)
 	run.Roster = &r
 }

@@ -16,7 +16,11 @@ type writer struct {
 	*txn
 	id    ident.EntryID
 	stamp ident.Stamp
-	seq   uint64 // of the next record among all of the entry
+	seq   uint64 // of the record before the present one, among all of the entry
+
+	// Of an operation of an outbox: who gave stamp and seq, and the stamp of the entry.
+	origin ident.Incarnation // zero: the log
+	latest ident.Stamp       // nothing was observed later; 0: the gateway has seen to it
 }
 
 // writes applies the writes of an entry, which was checked.
@@ -135,6 +139,10 @@ func (w *writer) record(records *command.Records) (done, error) {
 		return w.hardNeg(records.HardNeg())
 	case command.RecordDelete:
 		return w.deleteItem(records.Delete())
+	case command.RecordOutbox:
+		return w.outbox(records.Outbox())
+	case command.RecordOutboxForget:
+		return w.forget(records.OutboxForget())
 	default:
 		return w.declare(records.Collection())
 	}
@@ -159,6 +167,9 @@ func (w *writer) signal(s command.Signal) (done, error) {
 	at := s.At
 	if at == 0 {
 		at = mutantLocalClock(w.stamp.Millis())
+	}
+	if w.latest != 0 {
+		at = min(at, w.latest.Millis())
 	}
 	r, err := w.row(c.ID, s.Item)
 	if err != nil {
@@ -287,7 +298,7 @@ func (w *writer) hardNeg(h command.HardNeg) (done, error) {
 		return refuse(command.CodeBadRequest, "user: %v", err), nil
 	}
 	w.key = entity.AppendHardNegKey(w.key[:0], c.ID, h.User, h.Item)
-	op := entity.HardNeg{Hidden: h.Hide, Stamp: w.stamp, Seq: w.seq}
+	op := entity.HardNeg{Hidden: h.Hide, Stamp: w.stamp, Origin: w.origin, Seq: w.seq}
 	before, ok := w.hardNegs.get(string(w.key))
 	if !ok {
 		record, found, err := w.m.store.Get(w.key)
@@ -410,6 +421,9 @@ func (t *txn) commit() error {
 		t.put([]byte(p.key), t.value, p.value.was)
 	}
 	if err := t.commitReceipts(); err != nil {
+		return err
+	}
+	if err := t.commitOutboxes(); err != nil {
 		return err
 	}
 	t.pos.Digest = t.digest.end()

@@ -42,6 +42,10 @@ func drawRecord(t *rapid.T) command.Record {
 		return command.HardNeg{Collection: collection, Item: text("item"), User: text("user"), Hide: rapid.Bool().Draw(t, "hide")}
 	case uint8(command.RecordDelete):
 		return command.Delete{Collection: collection, ID: text("id")}
+	case uint8(command.RecordOutbox):
+		return drawOutbox(t)
+	case uint8(command.RecordOutboxForget):
+		return command.OutboxForget{Before: ident.Stamp(rapid.Uint64().Draw(t, "before"))}
 	}
 	c := command.Collection{Name: collection, Schema: entity.Schema{
 		HalfLife:  time.Duration(rapid.Int64Range(0, entity.MaxHalfLife.Milliseconds()).Draw(t, "half-life")) * time.Millisecond,
@@ -54,6 +58,61 @@ func drawRecord(t *rapid.T) command.Record {
 		c.Schema.Attributes = append(c.Schema.Attributes, entity.Attribute{Name: text("attribute"), Type: entity.AttributeType(rapid.Uint8().Draw(t, "type"))})
 	}
 	return c
+}
+
+func drawOutbox(t *rapid.T) command.Outbox {
+	o := command.Outbox{
+		Origin: ident.Incarnation{rapid.Byte().Draw(t, "origin"), 1}, Owner: ident.Incarnation{rapid.Byte().Draw(t, "owner")},
+		First: rapid.Uint64Range(1, 1<<40).Draw(t, "first"), Before: [16]byte{rapid.Byte().Draw(t, "before")},
+	}
+	for range rapid.IntRange(1, 3).Draw(t, "operations") {
+		o.Ops = append(o.Ops, command.Op{Stamp: ident.Stamp(rapid.Uint64().Draw(t, "stamp")), Write: one(command.HardNeg{
+			Item: rapid.String().Draw(t, "item"), User: "u", Hide: rapid.Bool().Draw(t, "hide"),
+		})})
+	}
+	return o
+}
+
+// An operation's hash stands for itself and for all before it.
+func TestChain_DependsOnEverything(t *testing.T) {
+	t.Parallel()
+	op := command.Op{Stamp: 7, Write: one(command.Signal{Item: "a"})}
+	seen := map[[16]byte]string{}
+	for name, hash := range map[string][16]byte{
+		"it":     command.Chain([16]byte{}, ident.Incarnation{1}, 1, op),
+		"before": command.Chain([16]byte{1}, ident.Incarnation{1}, 1, op),
+		"origin": command.Chain([16]byte{}, ident.Incarnation{2}, 1, op),
+		"place":  command.Chain([16]byte{}, ident.Incarnation{1}, 2, op),
+		"stamp":  command.Chain([16]byte{}, ident.Incarnation{1}, 1, command.Op{Stamp: 8, Write: op.Write}),
+		"write":  command.Chain([16]byte{}, ident.Incarnation{1}, 1, command.Op{Stamp: 7, Write: one(command.Signal{Item: "b"})}),
+	} {
+		if other, ok := seen[hash]; ok {
+			t.Errorf("another %s and another %s have one hash", name, other)
+		}
+		seen[hash] = name
+	}
+}
+
+// A delivery is told from any other write.
+func TestDecodeOutbox(t *testing.T) {
+	t.Parallel()
+	want := command.Outbox{Origin: ident.Incarnation{1}, First: 4, Ops: []command.Op{{Stamp: 1, Write: one(command.Signal{Item: "a", Collection: "default"})}}}
+	if got, err := command.DecodeOutbox(one(want)); err != nil || !reflect.DeepEqual(got, want) || got.Last() != 4 {
+		t.Errorf("DecodeOutbox = %+v, %v, want %+v", got, err, want)
+	}
+	key := command.Key{Hash: [16]byte{1}}
+	for name, w := range map[string]command.Write{
+		"nothing":         {},
+		"a signal":        {Records: []command.Record{command.Signal{Item: "a"}}},
+		"two":             {Records: []command.Record{want, want}},
+		"a keyed write":   {Key: &key, Records: []command.Record{want}},
+		"a keyed record":  {Records: []command.Record{command.Keyed{Key: key, Record: want}}},
+		"something after": {Records: []command.Record{want, command.Delete{ID: "a"}}},
+	} {
+		if _, err := command.DecodeOutbox(command.EncodeWrite(w)); err == nil {
+			t.Errorf("DecodeOutbox of %s = nil", name)
+		}
+	}
 }
 
 func drawKey(t *rapid.T) command.Key {
@@ -281,6 +340,11 @@ func TestDecode_UnknownIsNotMalformed(t *testing.T) {
 		{"long varint", writes("\x80\x00\x00"), "malformed writes payload: write 0: bad varint with 3 bytes left"},
 		{"text past the end", writes("\x00\x01\x02\x00\x7fab"), "malformed writes payload: write 0: cut short: want 127 more bytes, have 2"},
 		{"default written out", writes("\x00\x01\x02\x07default\x01a\x00"), "malformed writes payload: write 0: the default collection is written out"},
+		{"item in an outbox", writes(outboxOf(one(command.Item{ID: "a"}))), "malformed writes payload: write 0: operation 0: a record item where none may be"},
+		{"outbox in an outbox", writes(outboxOf(outboxOf(good))), "malformed writes payload: write 0: operation 0: a record outbox where none may be"},
+		{"newer record in an outbox", writes(outboxOf("\x04\x00")), "upgrade required: unknown write flags 4"},
+		{"bytes in an operation", writes(outboxOf(good + "x")), "malformed writes payload: write 0: operation 0: 1 bytes follow the last record"},
+		{"outbox of nothing", writes(string(one(command.Outbox{Origin: ident.Incarnation{1}, First: 1}))), "malformed writes payload: write 0: 0 operations of an outbox, from 1 on"},
 		{"genesis", []byte{3, 1}, "malformed genesis payload: it never travels"},
 		{"kind 0 with a payload", []byte{0, 1}, "malformed empty payload: it never travels"},
 	} {
@@ -332,6 +396,11 @@ func one(r command.Record) []byte {
 	return command.EncodeWrite(command.Write{Records: []command.Record{r}})
 }
 
+// outboxOf is a delivery of one operation.
+func outboxOf[W string | []byte](write W) string {
+	return string(one(command.Outbox{Origin: ident.Incarnation{1}, First: 1, Ops: []command.Op{{Stamp: 1, Write: []byte(write)}}}))
+}
+
 // fixtures are payloads as they lie in logs, by the file that holds them.
 func fixtures() map[string][]fixture {
 	signal := command.Signal{Item: "alien", Type: "view", User: "ripley", Milli: 1500, At: 1_760_000_000_000}
@@ -367,6 +436,13 @@ func fixtures() map[string][]fixture {
 		"payloads-v3.txt": {
 			{"check", command.EncodeCheck(0)},
 			{"check trusted", command.EncodeCheck(3)},
+		},
+		"payloads-v4.txt": {
+			{"outbox", writes(one(command.Outbox{
+				Origin: ident.Incarnation{1, 15: 2}, Owner: ident.Incarnation{3, 15: 4}, First: 300, Before: [16]byte{5, 15: 6},
+				Ops: []command.Op{{Stamp: 7 << 16, Write: one(signal)}, {Stamp: 7<<16 + 1, Write: one(command.HardNeg{Item: "alien", User: "ripley", Hide: true})}},
+			}))},
+			{"outbox forget", writes(one(command.OutboxForget{Before: 9 << 16}))},
 		},
 	}
 }

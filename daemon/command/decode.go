@@ -222,6 +222,10 @@ func (r *Records) Record() Record {
 		return r.d.hardNeg()
 	case RecordDelete:
 		return r.d.delete()
+	case RecordOutbox:
+		return r.d.outbox()
+	case RecordOutboxForget:
+		return r.d.outboxForget()
 	default:
 		return r.d.schema()
 	}
@@ -255,6 +259,8 @@ func Inspect(write []byte) Facts {
 type decoder struct {
 	b   []byte
 	err error
+	// only says which kinds of records may be met where not all may; nil: all.
+	only func(RecordKind) bool
 }
 
 func (d *decoder) fail(format string, args ...any) {
@@ -303,6 +309,10 @@ func (d *decoder) checkWrite() {
 
 // skip reads a record of a kind, and checks its shape.
 func (d *decoder) skip(kind RecordKind) {
+	if d.only != nil && !d.only(kind) {
+		d.fail("a record %s where none may be", kind)
+		return
+	}
 	switch kind {
 	case RecordSignal:
 		d.signal()
@@ -316,6 +326,10 @@ func (d *decoder) skip(kind RecordKind) {
 		d.delete()
 	case RecordCollection:
 		d.schema()
+	case RecordOutbox:
+		d.checkOutbox()
+	case RecordOutboxForget:
+		d.outboxForget()
 	default:
 		d.err = &UnknownKindError{What: "record kind", Number: uint64(kind)}
 	}

@@ -30,6 +30,9 @@ const (
 	RecordHardNeg    RecordKind = 4
 	RecordDelete     RecordKind = 5
 	RecordCollection RecordKind = 6
+	RecordOutbox     RecordKind = 7 // operations of an outbox, delivered
+
+	RecordOutboxForget RecordKind = 8
 )
 
 // recordKeyed is set in the first byte of a record that carries an idempotency key.
@@ -64,6 +67,8 @@ func Kinds() []KindSpec {
 		{ScopeRecord, uint8(RecordHardNeg), "hardneg", ident.CapBase},
 		{ScopeRecord, uint8(RecordDelete), "delete", ident.CapBase},
 		{ScopeRecord, uint8(RecordCollection), "collection", ident.CapBase},
+		{ScopeRecord, uint8(RecordOutbox), "outbox", ident.CapBase},
+		{ScopeRecord, uint8(RecordOutboxForget), "outbox_forget", ident.CapBase},
 	}
 }
 

@@ -16,6 +16,11 @@ const (
 	CodeTooManyCollections = "too_many_collections"
 	CodeKeyMismatch        = "idempotency_mismatch"
 	CodeTooManyKeys        = "too_many_keys"
+
+	// Of deliveries of an outbox, which only members make.
+	CodeOutboxGap     = "outbox_gap"     // operations before these are missing: deliver them first
+	CodeOutboxForked  = "outbox_forked"  // these do not continue what was delivered before
+	CodeOutboxExpired = "outbox_expired" // these may have been delivered: it is not known any more
 )
 
 // Refusal says why one record of a write was not taken; the others were. Record is its position in

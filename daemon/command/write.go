@@ -20,7 +20,7 @@ type Write struct {
 }
 
 // Record is a Signal, an Item, an Embedding, a HardNeg, a Delete, a Collection, or one of these that is
-// Keyed.
+// Keyed; or, of members alone, an Outbox or an OutboxForget.
 type Record interface {
 	append(b []byte) []byte
 }
@@ -105,8 +105,11 @@ type Collection struct {
 //	delete     5 | collection | id |
 //	collection 6 | collection | half-life uvarint, ms | dimension uvarint |
 //	             | count uvarint | type … | count uvarint | attribute … |
+//	outbox     7 | origin 16 | owner 16 | first uvarint | before 16 | count uvarint, not 0 | op … |
+//	forget     8 | before u64, a stamp |
 //	type       | weight uvarint, milli | name |
 //	attribute  | type u8 | name |
+//	op         | stamp u64 | write: records of the kinds 1 and 4 alone |
 //
 // A collection of no bytes is DefaultCollection. A write travels to the machine that joins it without
 // its length, as EncodeWrite returns it.

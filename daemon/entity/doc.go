@@ -26,6 +26,8 @@
 //	hardneg     07 | collection u32 | length u16 | user | item -> HardNeg
 //	receipt     08 | period u32 | hash of an idempotency key, 16 -> Receipt
 //	receipts    09                                          -> Receipts
+//	forgotten   0a                                          -> Forgotten
+//	delivered   0a | origin of a chain of an outbox, 16     -> Delivered
 //
 // An id is always the last part of its key, or its length stands before it, so any bytes may stand in
 // it and ids sort by their bytes.

@@ -16,10 +16,14 @@ type HardNeg struct {
 	// Stamp is the moment of the operation: that of the entry, or of the member that took it.
 	Stamp ident.Stamp
 	// Origin is who gave the stamp; zero: the log. Seq tells operations of one origin and stamp
-	// apart: for the log, the place in the entry.
+	// apart: for the log, the place in the entry; for a chain of an outbox, from OperationSeq on.
 	Origin ident.Incarnation
 	Seq    uint64
 }
+
+// OperationSeq is what the Seq of the records of an operation of an outbox counts from: they keep their
+// order when the stamps of several operations are cut to the same one.
+func OperationSeq(place uint64) uint64 { return place << 16 }
 
 // Compare orders operations by stamp, ties by origin, then by place. No two operations are equal; if
 // they were, hiding would win.

@@ -103,6 +103,18 @@ func (r *Receipts) Advance(period uint32) {
 	*r = next
 }
 
+// Periods are those of which receipts are kept.
+func (r Receipts) Periods() []uint32 {
+	var all []uint32
+	if r.Now > 0 {
+		all = append(all, r.Period)
+	}
+	if r.Earlier > 0 {
+		all = append(all, r.Period-1)
+	}
+	return all
+}
+
 // The record of Receipts.
 //
 //	| 1 u8 | period u32 | now uvarint | earlier uvarint |

@@ -355,6 +355,28 @@ func TestRankKey_SortsAndParses(t *testing.T) {
 	})
 }
 
+func TestDelivered_KeysOfChainsAreApart(t *testing.T) {
+	t.Parallel()
+	lower, upper := DeliveredBounds()
+	for _, origin := range []ident.Incarnation{{}, {15: 1}, {255, 15: 255}} {
+		key := AppendDeliveredKey(nil, origin)
+		if bytes.Compare(key, lower) < 0 || bytes.Compare(key, upper) >= 0 {
+			t.Errorf("key %x is not within %x to %x", key, lower, upper)
+		}
+		if got, err := ParseDeliveredKey(key); err != nil || got != origin {
+			t.Errorf("ParseDeliveredKey(%x) = %s, %v, want %s", key, got, err, origin)
+		}
+	}
+	for _, key := range [][]byte{ForgottenKey(), ReceiptsKey(), AppendDeliveredKey(nil, ident.Incarnation{})[:16]} {
+		if _, err := ParseDeliveredKey(key); err == nil {
+			t.Errorf("ParseDeliveredKey(%x) = nil, want an error", key)
+		}
+	}
+	if bytes.Compare(ForgottenKey(), lower) >= 0 {
+		t.Error("the key of what is forgotten is among those of chains")
+	}
+}
+
 func TestParseRankKey_RefusesOthers(t *testing.T) {
 	t.Parallel()
 	for _, key := range [][]byte{nil, AppendRowKey(nil, 1, "a long enough id"), AppendRankKey(nil, 1, 2, "")} {
@@ -402,6 +424,12 @@ func fixtures() map[string][]fixture {
 			{"key hardneg", AppendHardNegKey(nil, 1, "user", "a")},
 			{"key receipt", AppendReceiptKey(nil, 40740, [16]byte{1, 2, 3})},
 			{"key receipts", ReceiptsKey()},
+		},
+		"records-v3.txt": {
+			{"delivered", Delivered{Seq: 300, Hash: [16]byte{1, 15: 2}, Owner: ident.Incarnation{3, 15: 4}, Gone: hide.Stamp}.Append(nil)},
+			{"forgotten", Forgotten{Before: hide.Stamp}.Encode()},
+			{"key delivered", AppendDeliveredKey(nil, ident.Incarnation{5, 15: 6})},
+			{"key forgotten", ForgottenKey()},
 		},
 	}
 }
@@ -462,6 +490,16 @@ func FuzzDecode(f *testing.F) {
 		if e, err := DecodeEmbedding(b); err == nil {
 			if got := e.Append(nil); !bytes.Equal(got, b) {
 				t.Errorf("embedding %x encodes to %x", b, got)
+			}
+		}
+		if d, err := DecodeDelivered(b); err == nil {
+			if got := d.Append(nil); !bytes.Equal(got, b) {
+				t.Errorf("delivered %x encodes to %x", b, got)
+			}
+		}
+		if f, err := DecodeForgotten(b); err == nil {
+			if got := f.Encode(); !bytes.Equal(got, b) {
+				t.Errorf("forgotten %x encodes to %x", b, got)
 			}
 		}
 		if h, err := DecodeHardNeg(b); err == nil {

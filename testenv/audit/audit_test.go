@@ -167,6 +167,37 @@ func TestRun_FindsNothingInASoundCluster(t *testing.T) {
 	}
 }
 
+// delivery is an entry that brings operations of an outbox, a signal of each of users, from the first on.
+func delivery(term, index uint64, users ...string) *pb.Entry {
+	o := command.Outbox{Origin: ident.Incarnation{9}, Owner: ident.Incarnation{3}, First: 1}
+	for _, u := range users {
+		signal := command.Signal{Collection: "default", Item: "film", Type: "view", User: u, Milli: 1000}
+		o.Ops = append(o.Ops, command.Op{Stamp: ident.MakeStamp(1000), Write: command.EncodeSignal(signal)})
+	}
+	write := command.EncodeWrite(command.Write{Records: []command.Record{o}})
+	return entry(term, index, command.EncodeWrites(ident.MakeStamp(int64(1000+index)), [][]byte{write}))
+}
+
+// What outboxes deliver is counted, and an operation that the log holds twice once.
+func TestRun_CountsDeliveries(t *testing.T) {
+	t.Parallel()
+	deliver := func() *disks {
+		d := history(t)
+		byB := datadir.Vote{Term: 3, Vote: 2}
+		for i := range names {
+			d.write(i, byB, 9, 9-uint64(i), delivery(3, 8, "local1"), delivery(3, 9, "local1", "local2"))
+		}
+		return d
+	}
+	if r := deliver().audit(audit.Claims{Acked: append(ids(0, 9), "local1", "local2")}); len(r.Findings) > 0 || r.Rebuilt != 3 {
+		t.Errorf("audit: %s", r)
+	}
+	want := "I3: write local3 was acknowledged and is in the log 0 times"
+	if r := deliver().audit(audit.Claims{Acked: append(ids(0, 9), "local3")}); !strings.Contains(r.String(), want) {
+		t.Errorf("audit: %s, want %q", r, want)
+	}
+}
+
 // Every kind of lie is found, and called by the name of the invariant that it breaks.
 func TestRun_FindsWhatIsWrong(t *testing.T) {
 	t.Parallel()

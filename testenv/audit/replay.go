@@ -39,7 +39,10 @@ func (a *auditor) replay(claims Claims) (err error) {
 		return err
 	}
 	a.report.From = store.Position().Applied.Index
-	r := &replay{machine: machine, log: a.log, base: a.base.Index, at: a.report.From, seen: map[string]int{}}
+	r := &replay{machine: machine, log: a.log, base: a.base.Index, at: a.report.From, seen: map[string]int{}, delivered: map[ident.Incarnation]uint64{}}
+	if err := r.noteDelivered(store); err != nil {
+		return err
+	}
 	for _, m := range by {
 		if m.applied.Index > a.base.Index+uint64(len(a.log)) {
 			continue // found before
@@ -83,6 +86,8 @@ type replay struct {
 	at      uint64 // applied
 	// seen counts, by user, the signals that had an effect.
 	seen map[string]int
+	// delivered is the last operation that was met of each chain of an outbox.
+	delivered map[ident.Incarnation]uint64
 }
 
 // to applies the log up to index.
@@ -123,10 +128,45 @@ func (r *replay) note(e *pb.Entry, outcomes []command.Outcome) error {
 			continue
 		}
 		for i := 0; records.Next(); i++ {
-			refused := slices.ContainsFunc(outcomes[n].Refused, func(f command.Refusal) bool { return f.Record == i })
-			if records.Kind() == command.RecordSignal && !refused {
-				if user := records.Signal().User; user != "" {
-					r.seen[user]++
+			if slices.ContainsFunc(outcomes[n].Refused, func(f command.Refusal) bool { return f.Record == i }) {
+				continue
+			}
+			switch records.Kind() {
+			case command.RecordSignal:
+				r.sees(records.Signal())
+			case command.RecordOutbox:
+				r.noteOutbox(records.Outbox())
+			}
+		}
+	}
+}
+
+func (r *replay) sees(s command.Signal) {
+	if s.User != "" {
+		r.seen[s.User]++
+	}
+}
+
+// noteDelivered takes note of what the state that the replay begins with has taken over.
+func (r *replay) noteDelivered(store *state.Store) error {
+	view := store.NewView()
+	all, err := apply.Delivered(view)
+	for origin, d := range all {
+		r.delivered[origin] = d.Seq
+	}
+	return errors.Join(err, view.Close())
+}
+
+// noteOutbox counts the signals of the operations that a delivery brought and no earlier one had: the
+// log may hold an operation several times. What is counted is told by the chain alone, not by the state
+// that is audited.
+func (r *replay) noteOutbox(o command.Outbox) {
+	for i, op := range o.Ops {
+		if seq := o.First + uint64(i); seq == r.delivered[o.Origin]+1 {
+			r.delivered[o.Origin] = seq
+			for records := command.MakeRecords(op.Write); records.Next(); {
+				if records.Kind() == command.RecordSignal {
+					r.sees(records.Signal())
 				}
 			}
 		}
