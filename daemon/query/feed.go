@@ -17,6 +17,7 @@ type FeedRequest struct {
 	Now        int64  // Unix ms
 	User       string // does not see what it hides; empty: nobody
 	Diversity  Diversity
+	Pending    Pending // of the collection, and of User
 }
 
 // Diversity bounds how many items of a feed share a value of an attribute. An item that lacks the
@@ -57,7 +58,7 @@ func Feed(view *state.View, r FeedRequest) (Ranking, error) {
 	if err != nil {
 		return Ranking{}, err
 	}
-	f := feed{view: view, c: c.ID}
+	f := feed{view: view, c: c.ID, schema: &c, pending: r.Pending}
 	if r.User != "" {
 		if err := f.hideFrom(r.User); err != nil {
 			return Ranking{}, err
@@ -80,8 +81,10 @@ func Feed(view *state.View, r FeedRequest) (Ranking, error) {
 
 // feed is the making of one.
 type feed struct {
-	view *state.View
-	c    entity.CollectionID
+	view    *state.View
+	c       entity.CollectionID
+	schema  *entity.Collection
+	pending Pending
 	// hides is what the keys of the user's hard negatives begin with; empty: nothing is hidden.
 	hides []byte
 	key   []byte // scratch
@@ -100,15 +103,19 @@ func (f *feed) hideFrom(user string) (err error) {
 
 // hidden reports whether the user hides an item.
 func (f *feed) hidden(id []byte) (bool, error) {
+	pending, isPending := f.pending.Hides[string(id)]
 	if len(f.hides) == 0 {
-		return false, nil
+		return pending.Hidden, nil
 	}
 	f.key = append(append(f.key[:0], f.hides...), id...)
 	record, ok, err := f.view.Get(f.key)
 	if err != nil || !ok {
-		return false, err
+		return pending.Hidden, err
 	}
 	h, err := entity.DecodeHardNeg(record)
+	if isPending {
+		h = h.Merge(pending)
+	}
 	return h.Hidden, err
 }
 
@@ -194,6 +201,9 @@ func (f *feed) best(limit int) (top []Ranked, err error) {
 	if limit <= 0 {
 		return nil, nil
 	}
+	if top, err = f.bestPending(limit); err != nil {
+		return nil, err
+	}
 	it := f.view.Iter(entity.RankBounds(f.c))
 	defer func() { err = errors.Join(err, it.Close()) }()
 	var row entity.Row
@@ -203,8 +213,11 @@ func (f *feed) best(limit int) (top []Ranked, err error) {
 			return nil, err
 		}
 		full := len(top) == limit
-		if full && settled(top[0].Mass, bucket) {
+		if full && settled(top[0], bucket, id) {
 			break
+		}
+		if _, ok := f.pending.Signals[string(id)]; ok {
+			continue // it is not where its rank says, and was looked at before
 		}
 		found := Ranked{}
 		if bucket != entity.NoBucket {
@@ -225,17 +238,52 @@ func (f *feed) best(limit int) (top []Ranked, err error) {
 		} else if hidden {
 			continue
 		}
-		if full {
-			top[0] = found
-			sink(top, 0)
-		} else if top = append(top, found); len(top) == limit {
-			for i := limit / 2; i >= 0; i-- {
-				sink(top, i)
-			}
-		}
+		top = push(top, found, limit)
 	}
 	slices.SortFunc(top, precedence)
 	return top, nil
+}
+
+// bestPending is best of the items with pending signals: what they weigh is not what the state says. It
+// returns a heap, if it is full.
+func (f *feed) bestPending(limit int) (top []Ranked, err error) {
+	var row entity.Row
+	for _, id := range f.pending.items() {
+		f.key = entity.AppendRowKey(f.key[:0], f.c, id)
+		record, ok, err := f.view.Get(f.key)
+		if err == nil && ok {
+			err = row.Decode(record)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read row of item %q: %w", id, err)
+		}
+		if !ok || !row.Exists {
+			continue
+		}
+		if hidden, err := f.hidden([]byte(id)); err != nil {
+			return nil, fmt.Errorf("read who hides item %q: %w", id, err)
+		} else if hidden {
+			continue
+		}
+		f.pending.observe(f.schema, id, &row)
+		if found := (Ranked{ID: id, Mass: row.Mass()}); len(top) < limit || precedence(found, top[0]) < 0 {
+			top = push(top, found, limit)
+		}
+	}
+	return top, nil
+}
+
+// push adds found, which precedes the last one of a full heap, in its place.
+func push(top []Ranked, found Ranked, limit int) []Ranked {
+	if len(top) == limit {
+		top[0] = found
+		sink(top, 0)
+	} else if top = append(top, found); len(top) == limit {
+		for i := limit / 2; i >= 0; i-- {
+			sink(top, i)
+		}
+	}
+	return top
 }
 
 // sink restores the heap below i, where every item precedes its parent.
@@ -255,10 +303,13 @@ func sink(heap []Ranked, i int) {
 	}
 }
 
-// settled reports whether an item of mass last precedes every item from bucket on that was not seen
+// settled reports whether last precedes every item from that of bucket and id on that was not looked at
 // yet. Within the last bucket all have the mass 0, and keys ascend by id.
-func settled(last entity.Mass, bucket entity.Bucket) bool {
-	return bucket == entity.NoBucket || last.Compare(bucket.Upper()) >= 0
+func settled(last Ranked, bucket entity.Bucket, id []byte) bool {
+	if bucket == entity.NoBucket {
+		return last.Mass != entity.Mass{} || last.ID < string(id)
+	}
+	return last.Mass.Compare(bucket.Upper()) >= 0
 }
 
 // precedence orders a feed: by falling mass, then by rising id.

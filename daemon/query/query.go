@@ -37,6 +37,11 @@ type Signal struct {
 // Item returns an item as it is at now, a Unix time in milliseconds; false when there is none, even if
 // it has signals. Errors: *NoCollectionError, or the store's.
 func Item(view *state.View, collection, id string, now int64) (Details, bool, error) {
+	return ItemWith(view, collection, id, now, Pending{})
+}
+
+// ItemWith is Item with what is pending.
+func ItemWith(view *state.View, collection, id string, now int64, pending Pending) (Details, bool, error) {
 	c, err := schema(view, collection)
 	if err != nil {
 		return Details{}, false, err
@@ -49,6 +54,7 @@ func Item(view *state.View, collection, id string, now int64) (Details, bool, er
 	if err := readRow(view, entity.AppendRowKey(nil, c.ID, id), &row); err != nil {
 		return Details{}, false, fmt.Errorf("read row of item %q: %w", id, err)
 	}
+	pending.observe(&c, id, &row)
 	dimension, err := dimension(view, c.ID, id)
 	if err != nil {
 		return Details{}, false, err
