@@ -78,6 +78,7 @@ type Config struct {
 	Forward     Forward
 	Status      Status
 	Clock       Clock
+	Outbox      Outbox
 	Drills      Drills
 	Auth        Auth
 	TLS         TLS
@@ -144,6 +145,12 @@ type Status struct {
 // Clock bounds what a remote clock may say.
 type Clock struct {
 	MaxDrift time.Duration
+}
+
+// Outbox bounds what a member takes by itself (ack=local).
+type Outbox struct {
+	MaxBytes  int64         // of memory that may wait for a leader
+	Retention time.Duration // how long it is remembered what was taken over of a member that was removed
 }
 
 // Drills says whether faults may be injected.
@@ -257,6 +264,10 @@ func Parse(file string, text []byte, flags Flags, getenv func(string) string) (*
 		Forward:     doc.forward(ps),
 		Status:      Status{Member: doc.Status.Member.within(ps, "status.member", 500*time.Millisecond, time.Millisecond, time.Minute)},
 		Clock:       Clock{MaxDrift: doc.Clock.MaxDrift.within(ps, "clock.max_drift", 500*time.Millisecond, time.Millisecond, time.Minute)},
+		Outbox: Outbox{
+			MaxBytes:  int64(doc.Outbox.MaxBytes.within(ps, "outbox.max_bytes", 64<<20, 1<<20, 1<<30)),
+			Retention: doc.Outbox.Retention.within(ps, "outbox.retention", 7*24*time.Hour, time.Hour, 10*365*24*time.Hour),
+		},
 		Drills: Drills{
 			Enabled:     doc.Drills.Enabled.or(false),
 			MaxDuration: doc.Drills.MaxDuration.within(ps, "drills.max_duration", 15*time.Minute, time.Second, 24*time.Hour),

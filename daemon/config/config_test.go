@@ -63,6 +63,7 @@ func TestParse_Defaults(t *testing.T) {
 		Forward:  Forward{Connect: time.Second, Request: 5 * time.Second, FanOut: 2 * time.Second},
 		Status:   Status{Member: 500 * time.Millisecond},
 		Clock:    Clock{MaxDrift: 500 * time.Millisecond},
+		Outbox:   Outbox{MaxBytes: 64 << 20, Retention: 7 * 24 * time.Hour},
 		Drills:   Drills{MaxDuration: 15 * time.Minute},
 	}
 	if !reflect.DeepEqual(c, want) {
@@ -85,6 +86,7 @@ election: {tick: 20ms, heartbeat_ticks: 2, election_ticks: 15}
 forward: {connect: 2s, request: 3s, fan_out: 4s}
 status: {member: 1s}
 clock: {max_drift: 1s}
+outbox: {max_bytes: 2MiB, retention: 3h}
 drills: {enabled: true, max_duration: 1m}
 auth: {peer_key_file: peer.key, key_file: /etc/tidal/keys}
 tls: {cert_file: c.pem, key_file: k.pem, ca_file: ca.pem, client_ca_file: /etc/clients.pem, require_client_cert: true}
@@ -110,6 +112,7 @@ metrics: {bind: "127.0.0.1:5"}
 		Forward:    Forward{Connect: 2 * time.Second, Request: 3 * time.Second, FanOut: 4 * time.Second},
 		Status:     Status{Member: time.Second},
 		Clock:      Clock{MaxDrift: time.Second},
+		Outbox:     Outbox{MaxBytes: 2 << 20, Retention: 3 * time.Hour},
 		Drills:     Drills{Enabled: true, MaxDuration: time.Minute},
 		Auth:       Auth{PeerKeyFile: "/etc/tidal/peer.key", KeyFile: "/etc/tidal/keys"},
 		TLS:        TLS{CertFile: "/etc/tidal/c.pem", KeyFile: "/etc/tidal/k.pem", CAFile: "/etc/tidal/ca.pem", ClientCAFile: "/etc/clients.pem", RequireClientCert: true},

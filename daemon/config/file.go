@@ -57,6 +57,10 @@ type document struct {
 	Clock struct {
 		MaxDrift setting[time.Duration] `yaml:"max_drift"`
 	} `yaml:"clock"`
+	Outbox struct {
+		MaxBytes  setting[size]          `yaml:"max_bytes"`
+		Retention setting[time.Duration] `yaml:"retention"`
+	} `yaml:"outbox"`
 	Drills struct {
 		Enabled     setting[bool]          `yaml:"enabled"`
 		MaxDuration setting[time.Duration] `yaml:"max_duration"`
@@ -218,7 +222,7 @@ func keys() []string {
 		"reseed", "reseed_window", "scrub_every", "scrub_rate",
 		"election", "tick", "heartbeat_ticks", "election_ticks",
 		"forward", "connect", "request", "fan_out",
-		"status", "member", "clock", "max_drift", "drills", "enabled", "max_duration",
+		"status", "member", "clock", "max_drift", "outbox", "max_bytes", "retention", "drills", "enabled", "max_duration",
 		"auth", "peer_key_file", "key_file", "metrics", "bind",
 		"tls", "cert_file", "ca_file", "client_ca_file", "require_client_cert",
 	}

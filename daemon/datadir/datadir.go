@@ -7,6 +7,7 @@
 //	  member           identity, see member.go
 //	  votes            term and vote of every group, see votes.go
 //	  witness          what other members promised, see witness.go
+//	  outbox/          writes that the log has not taken over, see package outbox
 //	  groups/0/
 //	    marker.current.*         names the current generation, see group.go
 //	    log-000001/  state-000001/
@@ -45,6 +46,7 @@ const (
 	votesName   = "votes"
 	witnessName = "witness"
 	groupsName  = "groups"
+	outboxName  = "outbox"
 
 	dirPerm = 0o700
 )
@@ -212,6 +214,9 @@ func (d *Dir) Close() error {
 	d.write.failed = ErrClosed
 	return errors.Join(d.write.votes.Close(), d.lock.Close())
 }
+
+// OutboxDir is where the outbox of this member is; it may not be there.
+func (d *Dir) OutboxDir() string { return d.path.of(outboxName) }
 
 // Member returns the identity as it is on the disk.
 func (d *Dir) Member() Member {

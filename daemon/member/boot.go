@@ -82,6 +82,11 @@ func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) 
 		}
 		m.applyRoster(store.Position().Applied.Index, roster)
 	}
+	if g.id == surface {
+		if err := m.noteDelivered(store); err != nil {
+			return &stateError{err}
+		}
+	}
 	stager, err := m.newStager(g, id, store)
 	if err != nil {
 		return err
@@ -103,10 +108,11 @@ func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) 
 				m.net.Report()
 				m.registrar.poke()
 			},
-			OnReseed: g.keeper.ask,
-			OnChecks: g.keeper.checked,
-			OnStage:  g.keeper.want,
-			OnFail:   func(err error) { m.onFail(g, err) },
+			OnDeliver: m.onDeliver,
+			OnReseed:  g.keeper.ask,
+			OnChecks:  g.keeper.checked,
+			OnStage:   g.keeper.want,
+			OnFail:    func(err error) { m.onFail(g, err) },
 		},
 	})
 	if err != nil {

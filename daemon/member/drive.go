@@ -12,6 +12,9 @@ import (
 // the Driver of each replica. For the simulator, whose runs must repeat.
 func (m *Member) Drive(net Network) error {
 	m.net = net
+	if err := m.openOutbox(); err != nil {
+		return err
+	}
 	m.measureDisk() // the sizes of the log's segments depend on it
 	id := m.identity()
 	if removed, err := m.wasRemoved(); removed || err != nil || id.ID == 0 {
@@ -62,6 +65,8 @@ func (m *Member) Taking(gid ident.GroupID) *replica.Replica {
 	}
 	return nil
 }
+
+// DeliverOutbox and Outbox, in outbox.go, are the rest of what a started member does by itself.
 
 // MeasureDisk is what a started member does again and again: it finds out how much room there is.
 func (m *Member) MeasureDisk() { m.measureDisk() }

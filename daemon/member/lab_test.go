@@ -532,6 +532,14 @@ func (p labPort) Barrier(context.Context, string, peer.BarrierRequest) (peer.Bar
 	return peer.BarrierReply{}, errors.New("nobody gives barriers")
 }
 
+func (p labPort) SendOutbox(ctx context.Context, addr string, r peer.OutboxRequest) error {
+	o := p.n.lab.at(addr)
+	if o == nil || !p.n.lab.open(p.n, o) {
+		return errors.New("no answer")
+	}
+	return o.m.TakeOutbox(ctx, r)
+}
+
 func (p labPort) Opened(to ident.MemberID, groups []peer.GroupPosition) {
 	if o := p.n.lab.at(p.n.peers[to].Addr); o != nil && p.n.lab.open(p.n, o) {
 		o.m.Opened(p.n.id(), groups)

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/outbox"
 	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/snapshot"
@@ -38,6 +40,8 @@ type Network interface {
 	Barrier(ctx context.Context, addr string, r peer.BarrierRequest) (peer.BarrierReply, error)
 	// Permit asks the leader at addr whether a voter may close its replica to have its data replaced.
 	Permit(ctx context.Context, addr string, r peer.PermitRequest) (peer.PermitReply, error)
+	// SendOutbox hands a delivery of an outbox to the leader at addr.
+	SendOutbox(ctx context.Context, addr string, r peer.OutboxRequest) error
 	// Opened tells a peer that replicas were opened anew. It does not block.
 	Opened(to ident.MemberID, groups []peer.GroupPosition)
 	// Report has every peer told what Reports returns. It does not block.
@@ -82,6 +86,13 @@ type Options struct {
 
 	// MaxDrift is how far the clock of a peer may be from this member's before it is told of. 0: 500 ms.
 	MaxDrift time.Duration
+
+	// OutboxBytes bounds the writes that wait for the log to take them over; OutboxRetention is how long
+	// the log remembers what it took over of a member that was removed. 0: the default of package outbox,
+	// and 7 days.
+	OutboxBytes     int64
+	OutboxRetention time.Duration
+	Rand            io.Reader // for what must be unique; nil: the operating system's
 
 	// Foreground has nothing run beside the caller: see Drive.
 	Foreground bool
@@ -136,13 +147,15 @@ type Member struct {
 	log       *slog.Logger
 	started   time.Time
 	metrics   *metrics
-	net       Network // set by Start
+	net       Network // set by Start, as is box
 	policy    membership.Policy
 	contacts  *contacts
 	registrar *registrar
 
 	// dialling is held by whoever switches the dial table. Lock order: dialling -> mu.
 	dialling sync.Mutex
+	box      *outbox.Box
+	delivery delivery
 
 	process  uint64 // drawn at every start, never 0: what peers tell two processes of one identity by
 	promises promises
@@ -205,7 +218,10 @@ func New(opts Options) *Member {
 		opts.Journal = journal.New(journal.Options{})
 	}
 	opts.MaxDrift = cmp.Or(opts.MaxDrift, 500*time.Millisecond)
-	m := &Member{opts: opts, retention: opts.Retention.withDefaults(), log: opts.Logger, started: opts.Now()}
+	if opts.OutboxRetention == 0 {
+		opts.OutboxRetention = defaultOutboxRetention
+	}
+	m := &Member{opts: opts, delivery: newDelivery(), retention: opts.Retention.withDefaults(), log: opts.Logger, started: opts.Now()}
 	m.mu.identity = opts.Dir.Member()
 	m.mu.phase = PhaseWaiting
 	m.mu.groups = map[ident.GroupID]*group{}
@@ -231,9 +247,13 @@ func New(opts Options) *Member {
 // one, and returns. net must be ready to dial; m must already be its handler.
 func (m *Member) Start(net Network) error {
 	m.net = net
+	if err := m.openOutbox(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m.life, m.stop = ctx, cancel
 	m.measureDisk() // the sizes of the log's segments depend on it
+	m.done.Go(func() { m.runDelivery(ctx) })
 	m.done.Go(func() { m.watchDisk(ctx) })
 	m.done.Go(func() { m.watchLead(ctx) })
 	m.done.Go(func() { m.registrar.run(ctx) })
@@ -267,6 +287,9 @@ func (m *Member) Stop() error {
 	var errs []error
 	for _, g := range groups {
 		errs = append(errs, g.shut())
+	}
+	if m.box != nil {
+		errs = append(errs, m.box.Close())
 	}
 	return errors.Join(errs...)
 }

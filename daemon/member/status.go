@@ -12,6 +12,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/durable"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/outbox"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/wal"
 )
@@ -39,6 +40,7 @@ type Status struct {
 	Removed     *datadir.Removed // nil: it belongs to its cluster
 	Clocks      []ClockStatus    // of the peers, by id
 	MaxDrift    time.Duration    // that their clocks may be off
+	Outbox      outbox.Status    // zero before Start
 	Ready       bool
 	// NotReady says why not, one line a reason; empty when ready.
 	NotReady []string
@@ -83,6 +85,9 @@ func (m *Member) Status() Status {
 		bornNow = bornNow || g.bornNow
 	}
 	m.mu.RUnlock()
+	if m.box != nil {
+		s.Outbox = m.box.Status()
+	}
 	slices.SortFunc(s.Groups, func(a, b GroupStatus) int { return int(a.Group) - int(b.Group) })
 	s.NotReady = notReady(s, bornNow)
 	if s.Ready = len(s.NotReady) == 0; s.Ready && !m.wasReady() {

@@ -81,6 +81,9 @@ type Options struct {
 	// Members knows who belongs to the cluster, and how far the replicas are. May be nil.
 	Members Members
 
+	// Outboxes takes what peers deliver of their outboxes; nil: nobody does.
+	Outboxes Outboxes
+
 	// The seams; nil means the real thing.
 	Resolve func(ctx context.Context, host string) ([]string, error) // to IP addresses, at every dial
 	Now     func() time.Time                                         // wall time, which peers are told

@@ -84,6 +84,7 @@ type Observer struct {
 	OnApplied func([]command.Applied) // in log order, when a View shows it
 	OnConf    func()                  // the configuration in force is in state here, and its commit on the disk
 	OnChecks  func([]*apply.Check)    // likewise
+	OnDeliver func([]apply.Delivery)  // in log order, when a View shows it
 	OnReseed  func(consensus.Reseed)  // the leader has compacted what this replica needs
 	OnStage   func([]ident.MemberID)  // peers that need an artifact; each ends with SnapDone
 	OnFail    func(error)             // a *FailedError; once of StageState, and once of another stage

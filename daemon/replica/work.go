@@ -149,6 +149,9 @@ func (r *Replica) observe(runs []*run) {
 		if len(x.state.Checks) > 0 && o.OnChecks != nil {
 			o.OnChecks(x.state.Checks)
 		}
+		if len(x.state.Deliveries) > 0 && o.OnDeliver != nil {
+			o.OnDeliver(x.state.Deliveries)
+		}
 	}
 }
 

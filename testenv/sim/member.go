@@ -1,8 +1,11 @@
 package sim
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -184,11 +187,21 @@ func (m *member) start() error {
 		Policy: p.policy(),
 		Tick:   p.tick, HeartbeatTicks: p.heartbeat, ElectionTicks: electionTicks,
 		SegmentBytes: p.segment, FirstSegmentBytes: p.firstSegment,
-		Foreground: true, Limits: p.limits, Retention: p.retention, Now: m.wall,
+		Foreground: true, Limits: p.limits, Retention: p.retention, Now: m.wall, Rand: m.random(),
 	}
 	m.invite(&opts)
 	m.process = daemon.New(opts)
 	return m.process.Drive(port{m})
+}
+
+// random is what a process draws that must be unique. It is apart from the draws of the run, which say
+// what happens.
+func (m *member) random() io.Reader {
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], m.c.number)
+	binary.LittleEndian.PutUint64(seed[8:], m.id)
+	binary.LittleEndian.PutUint64(seed[16:], m.life)
+	return rand.NewChaCha8(seed)
 }
 
 func (m *member) fileID(path string) (datadir.FileID, error) {

@@ -146,6 +146,16 @@ func (p port) Barrier(_ context.Context, addr string, r peer.BarrierRequest) (pe
 	return peer.BarrierReply{}, errors.New("no answer yet")
 }
 
+// SendOutbox hands a delivery over at once, or not at all.
+func (p port) SendOutbox(ctx context.Context, addr string, r peer.OutboxRequest) error {
+	o, err := p.reach(addr)
+	if err != nil {
+		return err
+	}
+	defer o.look()
+	return o.process.TakeOutbox(ctx, r)
+}
+
 // pendingBarrier is a barrier that was asked for.
 type pendingBarrier struct {
 	answer func() (ident.EntryID, bool, error)

@@ -117,6 +117,17 @@ func (n *node) Permit(context.Context, string, peer.PermitRequest) (peer.PermitR
 	return peer.PermitReply{}, errors.ErrUnsupported
 }
 
+// SendOutbox hands a delivery on as a call.
+func (n *node) SendOutbox(ctx context.Context, addr string, r peer.OutboxRequest) error {
+	n.room.mu.Lock()
+	to := n.room.nodes[addr[:len(addr)-len(":7001")]]
+	n.room.mu.Unlock()
+	if to == nil || to.fs.Off() || n.fs.Off() {
+		return errors.New("connection refused")
+	}
+	return to.Member.TakeOutbox(ctx, r)
+}
+
 func (n *node) Opened(ident.MemberID, []peer.GroupPosition) {}
 
 func (n *node) Report() {}

@@ -1536,6 +1536,102 @@ func (x *PermitReply) GetWindowMs() uint64 {
 	return 0
 }
 
+type OutboxRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	Group         uint32                 `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
+	Write         []byte                 `protobuf:"bytes,3,opt,name=write,proto3" json:"write,omitempty"` // package command: one delivery
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutboxRequest) Reset() {
+	*x = OutboxRequest{}
+	mi := &file_peer_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutboxRequest) ProtoMessage() {}
+
+func (x *OutboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutboxRequest.ProtoReflect.Descriptor instead.
+func (*OutboxRequest) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *OutboxRequest) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *OutboxRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *OutboxRequest) GetWrite() []byte {
+	if x != nil {
+		return x.Write
+	}
+	return nil
+}
+
+type OutboxReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutboxReply) Reset() {
+	*x = OutboxReply{}
+	mi := &file_peer_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutboxReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutboxReply) ProtoMessage() {}
+
+func (x *OutboxReply) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutboxReply.ProtoReflect.Descriptor instead.
+func (*OutboxReply) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{22}
+}
+
 var File_peer_proto protoreflect.FileDescriptor
 
 const file_peer_proto_rawDesc = "" +
@@ -1663,14 +1759,21 @@ const file_peer_proto_rawDesc = "" +
 	"\agranted\x18\x01 \x01(\bR\agranted\x12\x18\n" +
 	"\arefused\x18\x02 \x01(\tR\arefused\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x1b\n" +
-	"\twindow_ms\x18\x04 \x01(\x04R\bwindowMs2\xa7\x03\n" +
+	"\twindow_ms\x18\x04 \x01(\x04R\bwindowMs\"g\n" +
+	"\rOutboxRequest\x12*\n" +
+	"\x05hello\x18\x01 \x01(\v2\x14.tidal.peer.v1.HelloR\x05hello\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\rR\x05group\x12\x14\n" +
+	"\x05write\x18\x03 \x01(\fR\x05write\"\r\n" +
+	"\vOutboxReply2\xef\x03\n" +
 	"\x04Peer\x12?\n" +
 	"\x05Probe\x12\x1b.tidal.peer.v1.ProbeRequest\x1a\x19.tidal.peer.v1.ProbeReply\x128\n" +
 	"\x06Stream\x12\x14.tidal.peer.v1.Frame\x1a\x14.tidal.peer.v1.Frame(\x010\x01\x12O\n" +
 	"\rFetchSnapshot\x12\x1e.tidal.peer.v1.SnapshotRequest\x1a\x1c.tidal.peer.v1.SnapshotFrame0\x01\x12E\n" +
 	"\aBarrier\x12\x1d.tidal.peer.v1.BarrierRequest\x1a\x1b.tidal.peer.v1.BarrierReply\x12H\n" +
 	"\bFarewell\x12\x1e.tidal.peer.v1.FarewellRequest\x1a\x1c.tidal.peer.v1.FarewellReply\x12B\n" +
-	"\x06Permit\x12\x1c.tidal.peer.v1.PermitRequest\x1a\x1a.tidal.peer.v1.PermitReplyB-Z+github.com/tidaldb/tidal/daemon/peer/peerpbb\x06proto3"
+	"\x06Permit\x12\x1c.tidal.peer.v1.PermitRequest\x1a\x1a.tidal.peer.v1.PermitReply\x12F\n" +
+	"\n" +
+	"TakeOutbox\x12\x1c.tidal.peer.v1.OutboxRequest\x1a\x1a.tidal.peer.v1.OutboxReplyB-Z+github.com/tidaldb/tidal/daemon/peer/peerpbb\x06proto3"
 
 var (
 	file_peer_proto_rawDescOnce sync.Once
@@ -1684,7 +1787,7 @@ func file_peer_proto_rawDescGZIP() []byte {
 	return file_peer_proto_rawDescData
 }
 
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_peer_proto_goTypes = []any{
 	(*Frame)(nil),           // 0: tidal.peer.v1.Frame
 	(*Report)(nil),          // 1: tidal.peer.v1.Report
@@ -1707,7 +1810,9 @@ var file_peer_proto_goTypes = []any{
 	(*FarewellReply)(nil),   // 18: tidal.peer.v1.FarewellReply
 	(*PermitRequest)(nil),   // 19: tidal.peer.v1.PermitRequest
 	(*PermitReply)(nil),     // 20: tidal.peer.v1.PermitReply
-	(*raftpb.Message)(nil),  // 21: raftpb.Message
+	(*OutboxRequest)(nil),   // 21: tidal.peer.v1.OutboxRequest
+	(*OutboxReply)(nil),     // 22: tidal.peer.v1.OutboxReply
+	(*raftpb.Message)(nil),  // 23: raftpb.Message
 }
 var file_peer_proto_depIdxs = []int32{
 	5,  // 0: tidal.peer.v1.Frame.hello:type_name -> tidal.peer.v1.Hello
@@ -1717,7 +1822,7 @@ var file_peer_proto_depIdxs = []int32{
 	1,  // 4: tidal.peer.v1.Frame.reports:type_name -> tidal.peer.v1.Report
 	2,  // 5: tidal.peer.v1.Frame.digests:type_name -> tidal.peer.v1.DigestReport
 	7,  // 6: tidal.peer.v1.Frame.at:type_name -> tidal.peer.v1.GroupPosition
-	21, // 7: tidal.peer.v1.Batch.messages:type_name -> raftpb.Message
+	23, // 7: tidal.peer.v1.Batch.messages:type_name -> raftpb.Message
 	7,  // 8: tidal.peer.v1.Hello.groups:type_name -> tidal.peer.v1.GroupPosition
 	6,  // 9: tidal.peer.v1.Hello.history:type_name -> tidal.peer.v1.History
 	7,  // 10: tidal.peer.v1.Hello.booted:type_name -> tidal.peer.v1.GroupPosition
@@ -1729,23 +1834,26 @@ var file_peer_proto_depIdxs = []int32{
 	11, // 16: tidal.peer.v1.SnapshotChunk.at:type_name -> tidal.peer.v1.SnapshotCursor
 	5,  // 17: tidal.peer.v1.BarrierRequest.hello:type_name -> tidal.peer.v1.Hello
 	5,  // 18: tidal.peer.v1.PermitRequest.hello:type_name -> tidal.peer.v1.Hello
-	8,  // 19: tidal.peer.v1.Peer.Probe:input_type -> tidal.peer.v1.ProbeRequest
-	0,  // 20: tidal.peer.v1.Peer.Stream:input_type -> tidal.peer.v1.Frame
-	10, // 21: tidal.peer.v1.Peer.FetchSnapshot:input_type -> tidal.peer.v1.SnapshotRequest
-	15, // 22: tidal.peer.v1.Peer.Barrier:input_type -> tidal.peer.v1.BarrierRequest
-	17, // 23: tidal.peer.v1.Peer.Farewell:input_type -> tidal.peer.v1.FarewellRequest
-	19, // 24: tidal.peer.v1.Peer.Permit:input_type -> tidal.peer.v1.PermitRequest
-	9,  // 25: tidal.peer.v1.Peer.Probe:output_type -> tidal.peer.v1.ProbeReply
-	0,  // 26: tidal.peer.v1.Peer.Stream:output_type -> tidal.peer.v1.Frame
-	12, // 27: tidal.peer.v1.Peer.FetchSnapshot:output_type -> tidal.peer.v1.SnapshotFrame
-	16, // 28: tidal.peer.v1.Peer.Barrier:output_type -> tidal.peer.v1.BarrierReply
-	18, // 29: tidal.peer.v1.Peer.Farewell:output_type -> tidal.peer.v1.FarewellReply
-	20, // 30: tidal.peer.v1.Peer.Permit:output_type -> tidal.peer.v1.PermitReply
-	25, // [25:31] is the sub-list for method output_type
-	19, // [19:25] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	5,  // 19: tidal.peer.v1.OutboxRequest.hello:type_name -> tidal.peer.v1.Hello
+	8,  // 20: tidal.peer.v1.Peer.Probe:input_type -> tidal.peer.v1.ProbeRequest
+	0,  // 21: tidal.peer.v1.Peer.Stream:input_type -> tidal.peer.v1.Frame
+	10, // 22: tidal.peer.v1.Peer.FetchSnapshot:input_type -> tidal.peer.v1.SnapshotRequest
+	15, // 23: tidal.peer.v1.Peer.Barrier:input_type -> tidal.peer.v1.BarrierRequest
+	17, // 24: tidal.peer.v1.Peer.Farewell:input_type -> tidal.peer.v1.FarewellRequest
+	19, // 25: tidal.peer.v1.Peer.Permit:input_type -> tidal.peer.v1.PermitRequest
+	21, // 26: tidal.peer.v1.Peer.TakeOutbox:input_type -> tidal.peer.v1.OutboxRequest
+	9,  // 27: tidal.peer.v1.Peer.Probe:output_type -> tidal.peer.v1.ProbeReply
+	0,  // 28: tidal.peer.v1.Peer.Stream:output_type -> tidal.peer.v1.Frame
+	12, // 29: tidal.peer.v1.Peer.FetchSnapshot:output_type -> tidal.peer.v1.SnapshotFrame
+	16, // 30: tidal.peer.v1.Peer.Barrier:output_type -> tidal.peer.v1.BarrierReply
+	18, // 31: tidal.peer.v1.Peer.Farewell:output_type -> tidal.peer.v1.FarewellReply
+	20, // 32: tidal.peer.v1.Peer.Permit:output_type -> tidal.peer.v1.PermitReply
+	22, // 33: tidal.peer.v1.Peer.TakeOutbox:output_type -> tidal.peer.v1.OutboxReply
+	27, // [27:34] is the sub-list for method output_type
+	20, // [20:27] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1759,7 +1867,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,7 @@ const (
 	Peer_Barrier_FullMethodName       = "/tidal.peer.v1.Peer/Barrier"
 	Peer_Farewell_FullMethodName      = "/tidal.peer.v1.Peer/Farewell"
 	Peer_Permit_FullMethodName        = "/tidal.peer.v1.Peer/Permit"
+	Peer_TakeOutbox_FullMethodName    = "/tidal.peer.v1.Peer/TakeOutbox"
 )
 
 // PeerClient is the client API for Peer service.
@@ -52,6 +53,9 @@ type PeerClient interface {
 	// Permit asks the leader of a group whether the caller, a voter, may close its replica to have its
 	// data replaced. A refusal is a reply, not an error.
 	Permit(ctx context.Context, in *PermitRequest, opts ...grpc.CallOption) (*PermitReply, error)
+	// TakeOutbox hands operations of an outbox to the leader of a group. The answer says no more than that
+	// it will propose them.
+	TakeOutbox(ctx context.Context, in *OutboxRequest, opts ...grpc.CallOption) (*OutboxReply, error)
 }
 
 type peerClient struct {
@@ -134,6 +138,16 @@ func (c *peerClient) Permit(ctx context.Context, in *PermitRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *peerClient) TakeOutbox(ctx context.Context, in *OutboxRequest, opts ...grpc.CallOption) (*OutboxReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(OutboxReply)
+	err := c.cc.Invoke(ctx, Peer_TakeOutbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -156,6 +170,9 @@ type PeerServer interface {
 	// Permit asks the leader of a group whether the caller, a voter, may close its replica to have its
 	// data replaced. A refusal is a reply, not an error.
 	Permit(context.Context, *PermitRequest) (*PermitReply, error)
+	// TakeOutbox hands operations of an outbox to the leader of a group. The answer says no more than that
+	// it will propose them.
+	TakeOutbox(context.Context, *OutboxRequest) (*OutboxReply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -183,6 +200,9 @@ func (UnimplementedPeerServer) Farewell(context.Context, *FarewellRequest) (*Far
 }
 func (UnimplementedPeerServer) Permit(context.Context, *PermitRequest) (*PermitReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Permit not implemented")
+}
+func (UnimplementedPeerServer) TakeOutbox(context.Context, *OutboxRequest) (*OutboxReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method TakeOutbox not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -295,6 +315,24 @@ func _Peer_Permit_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_TakeOutbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(OutboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).TakeOutbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_TakeOutbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).TakeOutbox(ctx, req.(*OutboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -317,6 +355,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Permit",
 			Handler:    _Peer_Permit_Handler,
+		},
+		{
+			MethodName: "TakeOutbox",
+			Handler:    _Peer_TakeOutbox_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
