@@ -145,6 +145,7 @@ func (d *Daemon) makeMember() error {
 		Tick: c.Election.Tick, HeartbeatTicks: c.Election.HeartbeatTicks, ElectionTicks: c.Election.ElectionTicks,
 		OnFatal:      func(err error) { d.fail("member", err) },
 		SegmentBytes: c.Replication.LogSegment,
+		OutboxBytes:  c.Outbox.MaxBytes, OutboxRetention: c.Outbox.Retention,
 		Retention: member.Retention{
 			LogBytes: c.Replication.LogKeep, PinBytes: c.Replication.PinCap, PinAge: c.Replication.PinAge,
 			ArtifactTTL: c.Replication.ArtifactTTL, Rate: c.Replication.SnapshotRate,
@@ -206,6 +207,7 @@ func (d *Daemon) makeNetwork() error {
 	o := peer.Options{
 		Self: d.member.SelfHello, Handler: d.member, Key: d.peerKey,
 		Snapshots: d.member, Pins: d.member.Pins, Digests: d.member.Digests, Members: d.member, Faults: d.faults,
+		Outboxes: d.member,
 		OnStatus: d.member.PeerChanged, OnRefusedConnection: d.member.PeerGone,
 		OnDuplicate: d.member.PeerDuplicated, OnClock: d.member.PeerClock, Now: d.opts.Now,
 		Logger: d.log, Metrics: d.registry,
@@ -240,6 +242,7 @@ func (d *Daemon) makeSurface() (err error) {
 		Asker:   d.client, Teller: d.client, Recoverer: d.member,
 		Data: d.member,
 		Crew: d.client, Faults: d.faults, MaxFault: c.Drills.MaxDuration,
+		Outbox: d.member.Outbox, Exchange: d.client,
 		Journal: d.journal,
 		Now:     d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, FanOut: c.Forward.FanOut, JoinWait: c.Membership.JoinWait, MaxDrift: c.Clock.MaxDrift,
 	})

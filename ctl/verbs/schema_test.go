@@ -81,6 +81,7 @@ func TestSchema_OfWhatEveryVerbPrints(t *testing.T) {
 		"tidalctl partition":        {"partition --isolate us-west --for 20s --confirm us-west", "partition --isolate us-west --for 20s --dry-run", "partition --isolate us-west"},
 		"tidalctl heal":             {"heal --all", "heal f-1", "heal"},
 		"tidalctl faults list":      {"faults list"},
+		"tidalctl reconcile":        {"reconcile us-west --timeout 1s", "reconcile us-west --dry-run --timeout 1s"},
 		"tidalctl version":          {"version"},
 		"tidalctl bench":            {"bench --clients 1 --for 20ms"},
 		"tidalctl reseed":           {"reseed ap-south --confirm=ap-south --stall-timeout 1s", "reseed ap-south --dry-run", "reseed ap-south --no-wait --confirm=ap-south"},
@@ -95,7 +96,8 @@ func TestSchema_OfWhatEveryVerbPrints(t *testing.T) {
 	}
 	moving := (&promoting{op: &api.Operation{State: api.OperationDone}}).start(t)
 	faulted := (&faulty{faults: api.Faults{Faults: west, Acked: []string{"us-west"}, Failed: []string{}, Errors: []api.MemberError{}}}).start(t)
-	endpoints := []string{faulted, survivor(t).url, member(t, "ok"), member(t, "degraded"), member(t, "unknown"), refusing(t, api.CodeOverloaded), cluster.members[0].url, moving, (&changing{steps: joining()[5:]}).start(t), (&mending{verified: api.Verified{Members: []api.VerifiedRow{}}}).start(t), dead(t)}
+	exchanging := (&reconciling{answer: brings(2, 1, "0a0b")}).start(t)
+	endpoints := []string{exchanging, faulted, survivor(t).url, member(t, "ok"), member(t, "degraded"), member(t, "unknown"), refusing(t, api.CodeOverloaded), cluster.members[0].url, moving, (&changing{steps: joining()[5:]}).start(t), (&mending{verified: api.Verified{Members: []api.VerifiedRow{}}}).start(t), dead(t)}
 	without := []string{"tidalctl", "tidalctl completion", "tidalctl docs man"}
 	io, _, _ := iostreams.Test()
 	root := ctl.NewRoot(newFactory(t, io, nil), verbs.All)

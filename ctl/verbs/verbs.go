@@ -39,6 +39,7 @@ func All(f *ctl.Factory) []*cobra.Command {
 		newReseedCmd(f, nil),
 		newVerifyCmd(f, nil),
 		newQuarantineCmd(f),
+		newReconcileCmd(f, nil),
 		newBenchCmd(f, nil),
 		newVersionCmd(f, nil),
 		newExplainCmd(f, nil),

@@ -46,6 +46,8 @@ const (
 	CodeNotLeader          Code = "not_leader"
 	CodeOverloaded         Code = "overloaded"
 	CodeDiskFull           Code = "disk_full"
+	CodeOutboxFull         Code = "outbox_full"
+	CodeOutboxFailed       Code = "outbox_failed"
 	CodeNoLeader           Code = "no_leader"
 	CodeNoQuorum           Code = "no_quorum"
 	CodeLeaderUnreached    Code = "leader_unreachable"
@@ -108,6 +110,8 @@ func Codes() []CodeSpec {
 		{CodeNotLeader, http.StatusMisdirectedRequest, 8, "This member does not lead", true, EffectNone},
 		{CodeOverloaded, http.StatusTooManyRequests, 1, "A queue is full", true, EffectNone},
 		{CodeDiskFull, http.StatusInsufficientStorage, 1, "The leader's disk is almost full", true, EffectNone},
+		{CodeOutboxFull, http.StatusTooManyRequests, 1, "Too many writes wait for a leader", true, EffectNone},
+		{CodeOutboxFailed, http.StatusServiceUnavailable, 1, "The outbox of the member takes no writes", true, EffectNone},
 		{CodeNoLeader, http.StatusServiceUnavailable, 8, "No leader is known", true, EffectNone},
 		{CodeNoQuorum, http.StatusServiceUnavailable, 8, "The write was not proposed: no majority answers", true, EffectNone},
 		{CodeLeaderUnreached, http.StatusServiceUnavailable, 8, "The leader could not be reached", true, EffectNone},

@@ -22,6 +22,7 @@ const (
 const (
 	AckQuorum = "quorum" // committed by a majority and applied on the leader
 	AckLeader = "leader" // durable in the leader's log; lost if the leader is lost before it commits
+	AckLocal  = "local"  // durable on the member that took it, which delivers it once, later
 )
 
 // Consistency of a read.

@@ -118,6 +118,7 @@ type Region struct {
 	BootEpoch    *uint64  `json:"boot_epoch"`
 	Incarnation  *string  `json:"incarnation"`
 	UptimeMS     *int64   `json:"uptime_ms"`
+	Outbox       *Outbox  `json:"outbox"`
 	// TookMS is how long the row's answer took.
 	TookMS *int64 `json:"took_ms"`
 	// Faults are those that the member keeps up for a drill; null: not known.
@@ -176,6 +177,7 @@ type LocalStatus struct {
 	Clocks       []Clock `json:"clocks"`
 	ClockLimitMS int64   `json:"clock_limit_ms"`
 	Roster       *Roster `json:"roster"`
+	Outbox       Outbox  `json:"outbox"`
 	// Faults are those that the member keeps up for a drill.
 	Faults []Fault `json:"faults"`
 	// Pending, on the leader: why learners are no voters yet, by id. Settling, there too: a change of the

@@ -238,7 +238,7 @@ func TestServer_AckLeader(t *testing.T) {
 		if g := n.do("POST", "/signals?ack=leader", view, "Idempotency-Key", "k"); g.header.Get("Tidal-Ack") != "quorum" {
 			t.Errorf("a keyed write with ack=leader is acked as %s", g.header.Get("Tidal-Ack"))
 		}
-		p := wantProblem(t, n.do("POST", "/signals?ack=local", view), api.CodeBadRequest)
+		p := wantProblem(t, n.do("POST", "/items?ack=local", `{"id":"i"}`), api.CodeBadRequest)
 		if !strings.Contains(p.Detail, "quorum and leader") {
 			t.Errorf("ack=local: %q does not name what is offered", p.Detail)
 		}

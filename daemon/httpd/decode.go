@@ -119,8 +119,22 @@ func (p params) ack(def string) (string, error) {
 		return def, nil
 	case v == api.AckQuorum, v == api.AckLeader:
 		return v, nil
+	case v == api.AckLocal:
+		return "", badField("ack", "local is offered by POST /signals and POST /hardnegs alone; quorum and leader are here")
 	default:
 		return "", badField("ack", "%s is not offered; quorum and leader are", quoted(v))
+	}
+}
+
+// flag returns the parameter name as a choice; it is false where it is not given.
+func (p params) flag(name string) (bool, error) {
+	switch v, ok := p[name]; {
+	case !ok || v == "0" || v == "false":
+		return false, nil
+	case v == "" || v == "1" || v == "true":
+		return true, nil
+	default:
+		return false, badField(name, "%s is neither true nor false", quoted(v))
 	}
 }
 

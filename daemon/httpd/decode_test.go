@@ -438,7 +438,7 @@ func TestParams(t *testing.T) {
 		{query: "diversity=genre", wantErr: `diversity: diversity: "genre" has no number; want attribute:number`},
 		{query: "diversity=genre:0", wantErr: `diversity: diversity: 0 is below the least, 1 (0/1 )`},
 		{query: "diversity=:2", wantErr: `diversity: diversity: is empty; an id has 1 to 256 bytes`},
-		{query: "ack=local", wantErr: `ack: ack: "local" is not offered; quorum and leader are`},
+		{query: "ack=local", wantErr: `ack: ack: local is offered by POST /signals and POST /hardnegs alone; quorum and leader are here`},
 		{query: "limit=1&limit=2", wantErr: `limit: limit: given 2 times`},
 		{query: "limit=%zz", wantErr: `: the query is malformed: invalid URL escape "%zz"`},
 		{query: "limit=0", wantErr: `limit: limit: 0 is below the least, 1 (0/1 )`},

@@ -27,13 +27,9 @@ func (s *Server) events(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	follow := false
-	switch v, ok := r.params["follow"]; {
-	case !ok || v == "0" || v == "false":
-	case v == "" || v == "1" || v == "true":
-		follow = true
-	default:
-		return badField("follow", "%s is neither true nor false", quoted(v))
+	follow, err := r.params.flag("follow")
+	if err != nil {
+		return err
 	}
 	after := r.params["after"]
 	if last := r.Header.Get("Last-Event-ID"); last != "" { // an EventSource that was cut off resumes

@@ -47,13 +47,18 @@ func descriptions() map[string]described {
 	written := func(single int, value any) map[int]any {
 		return map[int]any{single: value, http.StatusOK: api.Written{}, http.StatusAccepted: api.Written{}}
 	}
+	orTaken := func(single int, value any) map[int]any {
+		all := written(single, value)
+		all[http.StatusAccepted] = oneOf{api.Written{}, api.Taken{}}
+		return all
+	}
 	return map[string]described{
 		"POST /items":                    {"Write items, each whole", anyItem{}, true, written(http.StatusCreated, api.Written{}), false},
 		"GET /items/{id}":                {"Read an item with its totals", nil, false, map[int]any{200: api.ItemAnswer{}}, false},
 		"DELETE /items/{id}":             {"Delete an item with its totals and its embedding", nil, false, map[int]any{204: nil, 202: nil}, false},
-		"POST /signals":                  {"Count signals", api.Signal{}, true, written(http.StatusNoContent, nil), false},
+		"POST /signals":                  {"Count signals", api.Signal{}, true, orTaken(http.StatusNoContent, nil), false},
 		"POST /embeddings":               {"Write embeddings", api.Embedding{}, true, written(http.StatusNoContent, nil), false},
-		"POST /hardnegs":                 {"Hide items from a user, or show them again", api.HardNeg{}, true, written(http.StatusNoContent, nil), false},
+		"POST /hardnegs":                 {"Hide items from a user, or show them again", api.HardNeg{}, true, orTaken(http.StatusNoContent, nil), false},
 		"POST /ingest":                   {"Write records, one a line, and be told as they are settled", anyLine{}, false, map[int]any{200: oneOf{api.Ack{}, api.StreamEnd{}}}, true},
 		"PUT /collections/{name}":        {"Declare a collection", api.Schema{}, false, map[int]any{200: api.Declared{}, 201: api.Declared{}, 202: api.Declared{}}, false},
 		"GET /collections/{name}":        {"Read the schema of a collection", nil, false, map[int]any{200: api.CollectionAnswer{}}, false},
@@ -75,6 +80,8 @@ func descriptions() map[string]described {
 		"POST /cluster/reseed":           {"Replace a member's data by that of another one", api.ReseedRequest{}, false, map[int]any{200: api.Reseeded{}, 202: api.Operation{}}, false},
 		"POST /cluster/verify":           {"Have the members compare their states", api.VerifyRequest{}, false, map[int]any{200: api.Verified{}}, false},
 		"POST /cluster/quarantine/clear": {"Remove the replaced data that quarantines kept", api.ClearRequest{}, false, map[int]any{200: api.Cleared{}}, false},
+		"POST /cluster/reconcile":        {"Exchange what waits in outboxes with another member", api.ReconcileRequest{}, false, map[int]any{200: api.Reconciled{}}, false},
+		"POST " + pathExchange:           {"Take part in an exchange of outboxes, for members alone", api.Exchange{}, false, map[int]any{200: api.Exchange{}}, false},
 		"GET /cluster/ops":               {"See the changes that this member began", nil, false, map[int]any{200: api.Operations{}}, false},
 		"GET /cluster/ops/{id}":          {"See what became of a change", nil, false, map[int]any{200: api.Operation{}}, false},
 		"GET /cluster/recover":           {"See how far this member's disk goes, where the majority is lost", nil, false, map[int]any{200: api.RecoverView{}}, false},
@@ -98,7 +105,7 @@ func parameters() map[string]object {
 		return object{"description": description, "schema": object{"type": "string", "enum": words}}
 	}
 	return map[string]object{
-		"ack":         choice("what an acknowledgement waits for", api.AckQuorum, api.AckLeader),
+		"ack":         choice("what an acknowledgement waits for", api.AckQuorum, api.AckLeader, api.AckLocal),
 		"collection":  text("the collection; default: \"default\""),
 		"user":        text("whose hidden items are left out"),
 		"limit":       number("how many, at most", 0, api.MaxEventsLimit),
@@ -107,6 +114,7 @@ func parameters() map[string]object {
 		"region":      text("the member that answers; default: the one that is asked"),
 		"min_index":   object{"description": "wait until this index is applied here", "schema": object{"type": "integer", "minimum": 0}},
 		"after":       text("only what came after this id"),
+		"dry_run":     choice("say what would be done, and change nothing", "true", "false"),
 		"follow":      choice("go on with what comes", "true", "false"),
 	}
 }

@@ -53,6 +53,9 @@ func problem(err error) *api.Problem {
 	if e, ok := errors.AsType[*replica.TooLargeError](err); ok {
 		return exceeds(api.NewProblem(api.CodeTooLarge, e.Error()), float64(e.Bytes), float64(e.Limit), "bytes")
 	}
+	if p := outboxProblem(err); p != nil {
+		return p
+	}
 	if _, ok := errors.AsType[*replica.NotProposedError](err); ok {
 		return api.NewProblem(api.CodeNoQuorum, detail)
 	}

@@ -81,7 +81,7 @@ func serve(t testing.TB, o options, m *opstest.Member, ln net.Listener) *node {
 		t.Cleanup(faults.Close)
 	}
 	client := httpd.NewClient(httpd.ClientOptions{PeerKey: o.peerKey, Self: m.Status().Name, Faults: faults, RequestTimeout: o.request})
-	verbs, err := ops.New(ops.Options{Member: m, Replica: m.Open, Asker: client, Crew: client, Teller: client, Faults: faults, MaxFault: time.Minute, Journal: o.journal, QuorumTimeout: o.quorum, Now: func() time.Time { return opstest.Start }})
+	verbs, err := ops.New(ops.Options{Member: m, Replica: m.Open, Asker: client, Crew: client, Outbox: m.Outbox, Exchange: client, Teller: client, Faults: faults, MaxFault: time.Minute, Journal: o.journal, QuorumTimeout: o.quorum, Now: func() time.Time { return opstest.Start }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestServer_RefusesByName(t *testing.T) {
 		{"DELETE", "/items/%ff", "", api.CodeBadRequest, "id"},
 		{"DELETE", "/items/a?collection=nope", "", api.CodeUnknownCollection, ""},
 		{"POST", "/internal/writes", "\x01\x00", api.CodeNoRoute, ""},
-		{"POST", "/signals?ack=local", view, api.CodeBadRequest, "ack"},
+		{"POST", "/embeddings?ack=local", `{"item":"a","vector":[1]}`, api.CodeBadRequest, "ack"},
 		{"POST", "/signals?dry=1", view, api.CodeBadRequest, "dry"},
 		{"POST", "/items", `{"id":"d","a":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + `}`, api.CodeBadRequest, "a"},
 		{"POST", "/items", `{"id":"b","pad":"` + strings.Repeat("x", api.MaxItemBytes) + `"}`, api.CodeTooLarge, ""},

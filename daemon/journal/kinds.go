@@ -36,6 +36,7 @@ const (
 	KindMoved         Kind = "address_changed"
 	KindGivenUp       Kind = "removal_given_up"
 	KindRemoved       Kind = "removed"
+	KindReconciled    Kind = "reconciled"
 
 	KindPeerRefused        Kind = "peer_refused"
 	KindIdentityDuplicated Kind = "identity_duplicated"
@@ -108,6 +109,7 @@ func Kinds() []Spec {
 		{ReseededAgain{}, LevelWarn, "A replica was installed again before its state was verified: it may go on so for ever"},
 		{Unresolved{}, LevelError, "Voters have different states and no majority has the same, so nobody is to blame"},
 		{KeptCleared{}, LevelInfo, "The replaced data that quarantines kept was removed, as somebody asked for"},
+		{Reconciled{}, LevelInfo, "This member and another one have exchanged what waits in their outboxes"},
 		{Heartbeat{}, LevelInfo, "In a stream alone: nothing happened for a while. Its id is that of the event before"},
 		{EventsLost{}, LevelWarn, "In a stream alone: the reader was too slow and has missed events. Its id is where it goes on"},
 	}

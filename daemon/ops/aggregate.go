@@ -327,7 +327,7 @@ func (v *view) region(r *row) api.Region {
 	out.Reachable, out.Faults = true, a.Faults
 	out.Ready, out.Version, out.BootEpoch = &a.Ready, &a.Version, &a.BootEpoch
 	out.Incarnation, out.UptimeMS, out.Capabilities = &a.Incarnation, &a.UptimeMS, a.Capabilities
-	out.TookMS, out.Disk = &took, a.Disk
+	out.TookMS, out.Disk, out.Outbox = &took, a.Disk, &a.Outbox
 	g := r.group()
 	if g == nil {
 		return out

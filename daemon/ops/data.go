@@ -12,6 +12,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/outbox"
 	"github.com/tidaldb/tidal/daemon/query"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/state"
@@ -145,8 +146,13 @@ type Reflected struct {
 // Item returns one item with its totals. Errors: *NotFoundError, those of a read.
 func (o *Ops) Item(ctx context.Context, collection, id string, read Read) (api.ItemAnswer, Reflected, error) {
 	var out api.ItemAnswer
-	ref, err := o.read(ctx, read, func(view *state.View, now int64) (err error) {
-		out, err = readItem(view, collection, id, now)
+	waiting := o.waiting(read, func(b *outbox.Box) outbox.Pending { return b.OfItem(collection, id) })
+	ref, err := o.read(ctx, read, func(view *state.View, now int64) error {
+		pending, err := waiting.Beyond(view)
+		if err != nil {
+			return err
+		}
+		out, err = readItem(view, collection, id, now, pending)
 		return err
 	})
 	out.Reflects = ref.Reflects
@@ -166,8 +172,13 @@ type FeedRequest struct {
 // read.
 func (o *Ops) Feed(ctx context.Context, req FeedRequest) (api.FeedAnswer, Reflected, error) {
 	out := api.FeedAnswer{UnavailableShards: []string{}}
-	ref, err := o.read(ctx, req.Read, func(view *state.View, now int64) (err error) {
-		out.Results, out.DiversityExhausted, err = readFeed(view, req, now)
+	waiting := o.waiting(req.Read, func(b *outbox.Box) outbox.Pending { return b.OfFeed(req.Collection, req.User) })
+	ref, err := o.read(ctx, req.Read, func(view *state.View, now int64) error {
+		pending, err := waiting.Beyond(view)
+		if err != nil {
+			return err
+		}
+		out.Results, out.DiversityExhausted, err = readFeed(view, req, now, pending)
 		return err
 	})
 	out.Reflects = ref.Reflects
@@ -223,8 +234,8 @@ func (o *Ops) await(ctx context.Context, r Replica, how Read) error {
 	return err
 }
 
-func readItem(view *state.View, collection, id string, now int64) (api.ItemAnswer, error) {
-	it, ok, err := query.Item(view, collection, id, now)
+func readItem(view *state.View, collection, id string, now int64, pending query.Pending) (api.ItemAnswer, error) {
+	it, ok, err := query.ItemWith(view, collection, id, now, pending)
 	if err != nil {
 		return api.ItemAnswer{}, notFound(err)
 	}
@@ -244,9 +255,9 @@ func readItem(view *state.View, collection, id string, now int64) (api.ItemAnswe
 	return out, nil
 }
 
-func readFeed(view *state.View, req FeedRequest, now int64) (items []api.FeedItem, exhausted bool, err error) {
+func readFeed(view *state.View, req FeedRequest, now int64, pending query.Pending) (items []api.FeedItem, exhausted bool, err error) {
 	feed, err := query.Feed(view, query.FeedRequest{
-		Collection: req.Collection, Limit: req.Limit, Now: now, User: req.User, Diversity: req.Diversity,
+		Collection: req.Collection, Limit: req.Limit, Now: now, User: req.User, Diversity: req.Diversity, Pending: pending,
 	})
 	if err != nil {
 		return nil, false, notFound(err)

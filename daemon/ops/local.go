@@ -27,7 +27,7 @@ func (o *Ops) LocalStatus() api.LocalStatus {
 		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr,
 		Phase: string(s.Phase), WaitingFor: []string{},
 		Ready: s.Ready, Checks: readyChecks(s), Groups: []api.GroupStatus{},
-		Faults: o.OwnFaults(),
+		Faults: o.OwnFaults(), Outbox: outboxStatus(s.Outbox, now),
 	}
 	out.Clocks, out.ClockLimitMS = clocks(s.Clocks), s.MaxDrift.Milliseconds()
 	if !s.Cluster.IsZero() {

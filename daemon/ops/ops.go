@@ -22,6 +22,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/outbox"
 	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/state"
@@ -80,6 +81,9 @@ type Options struct {
 	Data      Data // nil: ErrStopping answers what needs it
 	// Teller asks other members for their part of why and history; nil: nobody is asked.
 	Teller Teller
+	// Outbox returns where writes go that wait for no leader; nil, or what it returns is nil: there is none.
+	Outbox   func() *outbox.Box
+	Exchange Exchanger // required with Outbox
 	// Journal is what this member sees happen; nil: nothing ever.
 	Journal *journal.Journal
 
@@ -106,6 +110,9 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	if o.Member == nil || o.Replica == nil || o.Asker == nil {
 		return o, errors.New("ops: Member, Replica and Asker are required")
+	}
+	if o.Outbox != nil && o.Exchange == nil {
+		return o, errors.New("ops: Exchange is required with Outbox")
 	}
 	if o.QuorumTimeout == 0 {
 		o.QuorumTimeout = 3 * time.Second

@@ -35,6 +35,10 @@ func (s Severity) String() string {
 // observer itself gives up after 500 ms.
 const slowAnswer = 100 * time.Millisecond
 
+// outboxMoment is how long writes may wait for a leader before it is worth a badge: with one in reach
+// they are gone by then.
+const outboxMoment = 2 * time.Second
+
 // condition is the one thing that is most wrong with a member, least first.
 type condition int
 
@@ -172,6 +176,18 @@ func Note(r api.Region) string {
 		return reseedNote(r)
 	case len(r.Faults) > 0:
 		return Faults(r.Faults)
+	case r.Outbox != nil && r.Outbox.Error != nil:
+		return *r.Outbox.Error
+	case r.Outbox != nil && r.Outbox.Pending > 0:
+		return words.Count(uint64(r.Outbox.Pending)) + " writes wait for a leader, the oldest for " + words.AgeOf(r.Outbox.OldestAgeMS)
+	}
+	return ""
+}
+
+// Waiting is the badge of a member whose outbox is not empty and has not been for a moment only.
+func Waiting(r api.Region) string {
+	if o := r.Outbox; o != nil && o.Pending > 0 && o.OldestAgeMS != nil && *o.OldestAgeMS >= outboxMoment.Milliseconds() {
+		return "OUTBOX " + Compact(uint64(o.Pending)) + " " + words.AgeOf(o.OldestAgeMS)
 	}
 	return ""
 }

@@ -65,7 +65,7 @@ func (b *builder) member(row int, c condition) Member {
 		}
 	}
 	m.Reach = reachOf(c, r)
-	m.State = b.state(r, t, c)
+	m.State = joined(b.state(r, t, c), Waiting(*r))
 	if len(b.out.Sides) > 0 {
 		m.Side = b.sideOf(r.Name)
 		if b.leadsSide(r.Name) && !b.holdsQuorum(m.Side) {
@@ -125,6 +125,11 @@ func reachOf(c condition, r *api.Region) string {
 		return "slow"
 	}
 	return "ok"
+}
+
+// joined puts the parts that are not empty in a row.
+func joined(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ")
 }
 
 // state is the worst thing about a member, with how long it has been so.

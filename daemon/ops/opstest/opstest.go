@@ -22,6 +22,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/ops"
+	"github.com/tidaldb/tidal/daemon/outbox"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/state"
 )
@@ -63,6 +64,7 @@ type Member struct {
 		membership Membership
 	}
 	store *state.Store
+	box   *outbox.Box
 }
 
 // New makes the serving member called name, which leads in term 2, with an empty state. The test
@@ -91,6 +93,14 @@ func New(t testing.TB, g membership.Genesis, name string) *Member {
 	if m.mu.machine, err = apply.New(store); err != nil {
 		t.Fatal(err)
 	}
+	if m.box, err = outbox.Open(outbox.Options{FS: vfs.NewMem(), Dir: "outbox", Owner: self.Incarnation, Now: func() time.Time { return Start }}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.box.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	m.mu.status = member.Status{
 		Name: name, ID: self.ID, Cluster: g.ClusterID(), Incarnation: self.Incarnation, BootEpoch: 1, Version: "test",
 		StartedAt: Start, Phase: member.PhaseServing, GRPCAddr: self.GRPCAddr, HTTPAddr: self.HTTPAddr, Ready: true,
@@ -166,6 +176,12 @@ func (m *Member) Open(ident.GroupID) (ops.Replica, error) {
 	return Replica{m}, nil
 }
 
+// Outbox is ops.Options.Outbox.
+func (m *Member) Outbox() *outbox.Box { return m.box }
+
+// Replica is what Open returns, whatever ails the member.
+func (m *Member) Replica() Replica { return Replica{m} }
+
 // Declared implements ops.Member.
 func (m *Member) Declared() []membership.Member {
 	var out []membership.Member
@@ -197,7 +213,7 @@ func (m *Member) Status() member.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.mu.status
-	s.Roster = roster
+	s.Roster, s.Outbox = roster, m.box.Status()
 	if m.mu.born {
 		g := member.GroupStatus{Replica: rs}
 		if q, ok := m.mu.err.(*member.QuarantinedError); ok {
@@ -247,6 +263,11 @@ func (r Replica) apply(data []byte, term uint64, ack consensus.Ack) (replica.Res
 	}}}
 	if err := r.m.mu.machine.Apply([]*apply.Run{run}); err != nil {
 		return replica.Result{}, err
+	}
+	for _, d := range run.Deliveries {
+		if d.Refused == "" {
+			r.m.box.Delivered(d.Origin, d.Delivered)
+		}
 	}
 	if ack == consensus.AckLeader {
 		return replica.Result{ID: id, Ack: ack}, nil

@@ -1,0 +1,167 @@
+package verbs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tidaldb/tidal/ctl"
+	"github.com/tidaldb/tidal/ctl/client"
+	"github.com/tidaldb/tidal/ctl/output"
+	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/words"
+)
+
+// reconcileTimeout bounds a reconcile where --timeout is not given: longer than the members try.
+const reconcileTimeout = api.ReconcileTimeoutMS*time.Millisecond + 5*time.Second
+
+// reconciler has members exchange what they hold, and can be asked what became of it. *client.Client
+// implements it.
+type reconciler interface {
+	statusReader
+	operationReader
+	Reconcile(context.Context, api.ReconcileRequest) (api.Reconciled, client.Source, error)
+}
+
+type reconcileOptions struct {
+	Client func() (reconciler, error)
+	Out    *output.Printer
+	Tell   func(string) // progress
+
+	Name      string
+	DryRun    bool
+	Timeout   time.Duration
+	Operation string
+}
+
+func newReconcileCmd(f *ctl.Factory, runF func(context.Context, *reconcileOptions) error) *cobra.Command {
+	o := &reconcileOptions{
+		Client: func() (reconciler, error) { return f.Client(client.ReadTimeout) },
+		Tell:   func(line string) { fmt.Fprintln(f.IO.Err, line) },
+	}
+	cmd := &cobra.Command{
+		Use:   "reconcile NAME",
+		Short: "Exchange writes that wait for a leader with a member",
+		Long: `Exchange writes that wait for a leader (ack=local) between the member that is asked, the
+first endpoint that answers, and the one named. Afterwards both show and hold what either
+held, so it is safe even if one of them is lost, and each write counts once when a leader
+takes it over, whoever brings it. It needs no leader; to repeat it changes nothing.
+
+Members deliver such writes by themselves when they reach a leader: this is for the time
+in which they do not.
+
+Exit 0: done, or with --dry-run nothing differs. 12: with --dry-run, something differs.
+1: the two hold writes that contradict each other; these were left as they are.`,
+		Example: `  tidalctl reconcile us-west
+  tidalctl reconcile us-west --dry-run
+  tidalctl --endpoint http://127.0.0.1:9502 reconcile us-east -o json`,
+		GroupID:           ctl.GroupChange,
+		Annotations:       ctl.ImpactChange.Annotation(),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeMembers(f),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Name, o.Out, o.Timeout, o.Operation = args[0], f.Printer(), f.Timeout(reconcileTimeout), client.NewOperationID()
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return runReconcile(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "say what differs and change nothing")
+	return cmd
+}
+
+func runReconcile(ctx context.Context, o *reconcileOptions) error {
+	notDone := "nothing was reconciled with " + o.Name
+	c, err := o.Client()
+	if err != nil {
+		return ctl.Failed(notDone, err)
+	}
+	deadline, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	done, source, err := c.Reconcile(deadline, api.ReconcileRequest{Region: o.Name, DryRun: o.DryRun, OperationID: o.Operation})
+	if lost, ok := errors.AsType[*client.LostError](err); ok && ctx.Err() == nil {
+		done, source, err = o.lookUp(ctx, c, lost)
+	}
+	if err != nil {
+		return ctl.Failed(notDone, err)
+	}
+	if err := o.Out.Print(reconciledDocument(done, source, health(ctx, c))); err != nil {
+		return err
+	}
+	switch {
+	case !done.OK:
+		return &ctl.ConditionError{Exit: ctl.ExitFailed}
+	case o.DryRun && done.OpsApplied > 0:
+		return &ctl.ConditionError{Exit: ctl.ExitDiffers}
+	}
+	return nil
+}
+
+// lookUp finds out what became of a reconcile whose answer was lost.
+func (o *reconcileOptions) lookUp(ctx context.Context, c reconciler, lost *client.LostError) (api.Reconciled, client.Source, error) {
+	o.Tell("the answer was lost, asking every member for operation " + o.Operation)
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	var done api.Reconciled
+	op, source, err := awaitOperation(ctx, c, o.Operation)
+	switch {
+	case err != nil:
+	case op.Problem != nil:
+		return done, source, &client.ProblemError{Endpoint: source.Endpoint, Member: op.Member, Problem: op.Problem}
+	default:
+		if err = json.Unmarshal(op.Result, &done); err == nil {
+			return done, source, nil
+		}
+	}
+	return done, source, &ctl.UnknownError{Operation: o.Operation, Err: lost, Asked: err}
+}
+
+// reconciledAnswer is what a reconcile prints: the member's answer, and who gave it.
+type reconciledAnswer struct {
+	api.Reconciled
+	Observer string      `json:"observer"`
+	Health   *api.Health `json:"health"` // null: the status was not read
+	Quorum   *api.Quorum `json:"quorum"`
+}
+
+func reconciledDocument(r api.Reconciled, source client.Source, s *api.Status) output.Document {
+	a := reconciledAnswer{Reconciled: r, Observer: source.Member}
+	var leader *string
+	var term uint64
+	if s != nil {
+		a.Health, a.Quorum, leader, term = &s.Health, &s.Quorum, s.Leader, s.Term
+	}
+	return output.Document{Kind: "reconcile", Value: a, Names: []string{r.Region}, View: func(bool) output.View {
+		v := healthView(a.Health, a.Quorum, leader, term)
+		observer := words.Or(a.Observer)
+		switch {
+		case r.DryRun && r.OpsApplied > 0:
+			v.Notes = append(v.Notes, fmt.Sprintf("dry run: %s lacks %s that %s holds, which lacks %s; nothing changed",
+				observer, writes(r.LocalOpsApplied), r.Region, writes(r.RemoteOpsApplied)))
+		case r.DryRun:
+			v.Notes = append(v.Notes, fmt.Sprintf("dry run: %s and %s hold the same; nothing changed", observer, r.Region))
+		case r.OpsApplied == 0:
+			v.Notes = append(v.Notes, fmt.Sprintf("%s and %s held the same", observer, r.Region))
+		default:
+			v.Notes = append(v.Notes, fmt.Sprintf("%s got %s in %d ms, %s got %s in %d ms",
+				observer, writes(r.LocalOpsApplied), r.LocalElapsedMS, r.Region, writes(r.RemoteOpsApplied), r.RemoteElapsedMS))
+		}
+		if len(r.Forked) > 0 {
+			v.Notes = append(v.Notes, "left as they are, because the two contradict each other: origins "+strings.Join(r.Forked, ", "))
+		}
+		return v
+	}}
+}
+
+func writes(n int) string {
+	if n == 1 {
+		return "1 write"
+	}
+	return words.Count(uint64(max(n, 0))) + " writes"
+}
