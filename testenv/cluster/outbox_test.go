@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -172,6 +173,60 @@ func TestSoak_ReconcileOutlivesTheOrigin(t *testing.T) {
 	delivered(c, origin)
 	for _, m := range c.Members {
 		l.shows(m, before+600)
+	}
+	c.Audit(l)
+}
+
+// Every member is cut off from every other one and takes writes by itself; after the heal members reconcile
+// while they deliver, and everything counts once everywhere.
+func TestSoak_SplitAndReconcile(t *testing.T) {
+	c := Start(t, Binary(t), Options{})
+	l := NewLedger(c, 8)
+	l.During(func() { l.WaitAcked(200) })
+	healthy(c)
+	var before uint64
+	c.Until("the views before", func() (err error) {
+		before, err = l.views(c.Member(c.Leader()))
+		return err
+	})
+	for _, m := range c.Members {
+		l.shows(m, before)
+	}
+	var split [][]string
+	for _, m := range c.Members {
+		split = append(split, []string{m.Name})
+	}
+	var cut api.Partitioned
+	if _, err := c.Do(http.MethodPost, c.Members[0], "/cluster/partition", api.PartitionRequest{Split: split, DurationMS: 60_000}, &cut); err != nil || !cut.OK {
+		t.Fatalf("partition: %+v, %v", cut, err)
+	}
+	const each = 120
+	for _, m := range c.Members {
+		l.take(m, each)
+	}
+	_, err := c.Do(http.MethodPost, c.Members[0], "/cluster/reconcile", api.ReconcileRequest{Region: c.Members[1].Name}, nil)
+	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.CodeMemberUnreached {
+		t.Errorf("reconcile over a cut: %v", err)
+	}
+	var healed api.Healed
+	if _, err := c.Do(http.MethodPost, c.Members[0], "/cluster/heal", api.HealRequest{}, &healed); err != nil || !healed.OK {
+		t.Fatalf("heal: %+v, %v", healed, err)
+	}
+	total := before + each*uint64(len(c.Members))
+	for i, m := range c.Members {
+		with := c.Members[(i+1)%len(c.Members)]
+		r := reconcile(c, m, with)
+		t.Logf("%s with %s: %d and %d operations", m.Name, with.Name, r.LocalOpsApplied, r.RemoteOpsApplied)
+	}
+	delivered(c, c.Members...)
+	for i, m := range c.Members {
+		l.shows(m, total)
+		if r := reconcile(c, m, c.Members[(i+1)%len(c.Members)]); r.OpsApplied != 0 {
+			t.Errorf("a second reconcile brought %d operations", r.OpsApplied)
+		}
+	}
+	for _, m := range c.Members {
+		l.shows(m, total)
 	}
 	c.Audit(l)
 }
