@@ -1,9 +1,11 @@
 package member
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 	"time"
@@ -60,6 +62,8 @@ type node struct {
 	peers   map[ident.MemberID]peer.Peer
 	greeted map[*node]int // life of each node whose stream is open
 	report  bool
+	// admitted is what it is told when it asks to join.
+	admitted *Admission
 
 	// Held back: what a disk or a worker that stands still does not do.
 	noApply, noSync bool
@@ -130,6 +134,7 @@ func (n *node) start() {
 		Dir: dir, DataDir: "/data", FS: n.fs, Name: n.name, GRPCAddr: n.addr, HTTPAddr: n.name + ":2", Declared: declared, Topology: [32]byte{1},
 		Tick: labTick, HeartbeatTicks: 1, ElectionTicks: 10, SegmentBytes: 64 << 10, FirstSegmentBytes: 16 << 10, Foreground: true,
 		Now: func() time.Time { return n.lab.now }, Journal: journal.New(journal.Options{}), Policy: n.lab.policy,
+		Join: JoinOptions{Introducer: labIntroducer{n}},
 	})
 	if err := n.m.Drive(labPort{n}); err != nil {
 		n.lab.t.Fatalf("%s: %v", n.name, err)
@@ -453,23 +458,37 @@ func (l *lab) join(n *node, c membership.Candidate) Admission {
 	return a
 }
 
-// admit lets a machine take part as the member that it was admitted as. It begins where the cluster began.
+// admit lets a machine take part as the member that it was admitted as, if it does not yet.
 func (l *lab) admit(n *node, a Admission) {
 	l.t.Helper()
-	if err := n.dir.Admit(a.Cluster, a.ID, l.leader().dir.Member().Genesis); err != nil {
-		l.t.Fatal(err)
-	}
-	genesis, err := membership.DecodeGenesis(n.dir.Member().Genesis)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	if len(n.dir.Member().Groups) == 0 {
-		if _, err := n.m.finishBirth(genesis); err != nil {
-			l.t.Fatal(err)
+	n.admitted = &a
+	l.until(n.name+" has joined", func() bool {
+		if n.driver == nil {
+			if serves, err := n.m.Seek(); err != nil {
+				l.t.Fatal(err)
+			} else if serves {
+				n.open()
+			}
 		}
+		return n.driver != nil
+	})
+}
+
+// labIntroducer answers as the leader did to whom it admitted.
+type labIntroducer struct{ n *node }
+
+func (i labIntroducer) Join(context.Context, string, membership.Candidate) (Introduction, error) {
+	a := i.n.admitted
+	if a == nil {
+		return Introduction{}, errors.New("nobody was admitted")
 	}
-	n.stop()
-	n.start()
+	leader := i.n.lab.leader()
+	now, _ := leader.m.Roster().Member(leader.id())
+	return Introduction{Cluster: a.Cluster, ID: a.ID, Term: leader.status().Term, Leader: now, Members: leader.m.Roster().Members}, nil
+}
+
+func (labIntroducer) Locate(context.Context, string) (string, error) {
+	return "", errors.New("nobody is there")
 }
 
 // voters waits until these are the voters, and no change is under way.
@@ -524,8 +543,43 @@ func (p labPort) Probe(_ context.Context, addr string, r peer.ProbeRequest) (pee
 	return peer.ProbeReply{}, errors.New("no answer")
 }
 
-func (p labPort) FetchSnapshot(context.Context, string, peer.SnapshotRequest) (peer.SnapshotHeader, *peer.SnapshotStream, error) {
-	return peer.SnapshotHeader{}, nil, errors.New("nobody serves artifacts")
+func (p labPort) FetchSnapshot(ctx context.Context, addr string, r peer.SnapshotRequest) (peer.SnapshotHeader, *peer.SnapshotStream, error) {
+	o := p.n.lab.at(addr)
+	if o == nil || !p.n.lab.open(p.n, o) {
+		return peer.SnapshotHeader{}, nil, errors.New("no answer")
+	}
+	var t labTransfer
+	if err := o.m.FetchSnapshot(ctx, r, &t); err != nil {
+		return peer.SnapshotHeader{}, nil, err
+	}
+	if !t.header.Needed {
+		return t.header, nil, nil
+	}
+	return t.header, peer.NewSnapshotStream(func() (peer.SnapshotChunk, error) {
+		if len(t.chunks) == 0 {
+			return peer.SnapshotChunk{}, io.EOF
+		}
+		x := t.chunks[0]
+		t.chunks = t.chunks[1:]
+		return x, nil
+	}), nil
+}
+
+// labTransfer gathers what a source sends.
+type labTransfer struct {
+	header peer.SnapshotHeader
+	chunks []peer.SnapshotChunk
+}
+
+func (t *labTransfer) Header(h peer.SnapshotHeader) error {
+	t.header = h
+	return nil
+}
+
+func (t *labTransfer) Chunk(x peer.SnapshotChunk) error {
+	x.Data = bytes.Clone(x.Data)
+	t.chunks = append(t.chunks, x)
+	return nil
 }
 
 func (p labPort) Barrier(context.Context, string, peer.BarrierRequest) (peer.BarrierReply, error) {

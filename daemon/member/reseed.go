@@ -372,11 +372,14 @@ func (k *keeper) source(ctx context.Context, g *group) (source, error) {
 		if leader == k.m.identity().ID {
 			return source{}, k.yield(ctx, g)
 		}
-		x, ok := k.m.Roster().Member(leader)
-		if !ok {
-			return source{}, errNoLeader
+		if x, ok := k.m.Roster().Member(leader); ok {
+			return source{k.m, x.ID, k.m.addrOf(x)}, nil
 		}
-		return source{k.m, x.ID, k.m.addrOf(x)}, nil
+		// A member that was away while the membership changed is behind its leader.
+		if addr, ok := k.m.hinted(leader); ok {
+			return source{k.m, leader, addr}, nil
+		}
+		return source{}, errNoLeader
 	}
 	return k.m.askForLeader(ctx)
 }

@@ -2,6 +2,8 @@ package member
 
 import (
 	"log/slog"
+	"maps"
+	"slices"
 
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/membership"
@@ -15,7 +17,7 @@ func (m *Member) applyRoster(index uint64, r membership.Roster) {
 	m.mu.Lock()
 	was := m.mu.roster
 	m.mu.roster, m.mu.rosterAt = r, index
-	clear(m.mu.hints)
+	maps.DeleteFunc(m.mu.hints, func(id ident.MemberID, _ string) bool { return uint64(id) < r.NextID })
 	m.mu.Unlock()
 	m.contacts.follow(was, r)
 	m.recordRoster(was, r)
@@ -72,6 +74,14 @@ func (m *Member) hint(h peer.Hello) {
 	}
 }
 
+// hinted returns where a member is reached that this one's roster does not know yet.
+func (m *Member) hinted(id ident.MemberID) (addr string, ok bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	addr, ok = m.mu.hints[id]
+	return addr, ok
+}
+
 // maxHints bounds who is dialled beside the roster.
 const maxHints = 16
 
@@ -109,6 +119,11 @@ func (m *Member) addresses() []string {
 			add(x.GRPCAddr)
 		}
 	}
+	m.mu.RLock()
+	for _, id := range slices.Sorted(maps.Keys(m.mu.hints)) {
+		add(m.mu.hints[id])
+	}
+	m.mu.RUnlock()
 	for _, d := range m.opts.Declared {
 		if d.Name != m.opts.Name {
 			add(d.GRPCAddr)
