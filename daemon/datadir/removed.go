@@ -2,6 +2,7 @@ package datadir
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/tidaldb/tidal/daemon/durable"
@@ -80,6 +81,27 @@ func (d *Dir) Removed() (r Removed, ok bool, err error) {
 
 // SetRemoved makes it durable that this member was removed.
 func (d *Dir) SetRemoved(r Removed) error { return d.writeSmall(removedName, r.encode()) }
+
+// StartOver lets a member that expired be admitted anew, under another id: it has its incarnation and its
+// cluster still, no group, and is removed no more. What its groups held is a copy, of which no other member
+// ever heard a word; the next birth deletes it. The groups must be closed.
+func (d *Dir) StartOver() error {
+	if r, ok, err := d.Removed(); err != nil || !ok || !r.Expired {
+		return errors.Join(errors.New("start over: this member did not expire"), err)
+	}
+	err := d.changeMember(func(m *Member) (bool, error) {
+		m.Groups = nil
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("start over: %w", err)
+	}
+	// Last: until it is gone, the next boot comes here again.
+	if err := errors.Join(d.opts.FS.Remove(d.path.of(removedName)), durable.SyncDir(d.opts.FS, d.opts.Path)); err != nil {
+		return fmt.Errorf("start over: %w", err)
+	}
+	return nil
+}
 
 // RosterCache returns the record of the roster that was cached last; nil where there is none, or it
 // cannot be read: it is only a hint.

@@ -42,6 +42,9 @@ var firstEntry = ident.EntryID{Term: 1, Index: 1}
 // serves. It returns when that is done, when it cannot be done any more, or when ctx ends.
 func (m *Member) findCluster(ctx context.Context) {
 	for wait := probeEvery; ; {
+		if m.gone() != nil {
+			return
+		}
 		serves, err := m.seekCluster(ctx)
 		if err != nil && m.opts.OnFatal != nil {
 			m.opts.OnFatal(err)

@@ -335,6 +335,8 @@ func (m *Member) serveInstalled(ctx context.Context, id datadir.Member, a *snaps
 
 func (m *Member) setPhase(p Phase) {
 	m.mu.Lock()
-	m.mu.phase = p
+	if m.mu.removed == nil {
+		m.mu.phase = p
+	}
 	m.mu.Unlock()
 }

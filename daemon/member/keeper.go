@@ -75,6 +75,11 @@ type keeper struct {
 	// keeping is held by whoever moves or removes kept data.
 	keeping sync.Mutex
 
+	// ended is cancelled by end; running is held while run runs.
+	ended   context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
 	// barrier was given for a replica that is closed since. Any opening makes it void. nil: none.
 	barrier *ident.EntryID
 	// stuck counts the attempts in a row that brought no byte of an artifact.
@@ -103,12 +108,22 @@ type keeper struct {
 
 func (m *Member) newKeeper(gid ident.GroupID) *keeper {
 	k := &keeper{m: m, group: gid, files: m.opts.Dir.Group(gid), wake: make(chan struct{}, 1), recoveries: make(chan *recovery)}
+	k.ended, k.cancel = context.WithCancel(context.Background())
 	k.mu.wanting = map[ident.MemberID]int{}
 	return k
 }
 
-// run looks after the group until ctx ends.
+// end has run return, and waits for it.
+func (k *keeper) end() {
+	k.cancel()
+	k.running.Wait()
+}
+
+// run looks after the group until ctx ends, or end is called.
 func (k *keeper) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(k.ended, cancel)()
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
 	for {

@@ -62,8 +62,9 @@ type node struct {
 	peers   map[ident.MemberID]peer.Peer
 	greeted map[*node]int // life of each node whose stream is open
 	report  bool
-	// admitted is what it is told when it asks to join.
+	// admitted is what it is told when it asks to join; asking is how it asks.
 	admitted *Admission
+	asking   *Verb
 
 	// Held back: what a disk or a worker that stands still does not do.
 	noApply, noSync bool
@@ -181,6 +182,13 @@ func (l *lab) step() {
 	for _, n := range l.nodes {
 		if n.driver != nil {
 			n.driver.Tick()
+		}
+		if n.m != nil && n.driver == nil && n.m.phase() == PhaseJoining {
+			if serves, err := n.m.Seek(); err != nil {
+				l.t.Fatal(err)
+			} else if serves {
+				n.open()
+			}
 		}
 		if n.m != nil && l.steps%10 == 0 {
 			n.m.Keep()
@@ -362,21 +370,25 @@ func (l *lab) run(d time.Duration) {
 	}
 }
 
+// leading returns the leader of the highest term; nil: there is none.
+func (l *lab) leading() (leader *node) {
+	for _, n := range l.nodes {
+		if n.replica == nil {
+			continue
+		}
+		if s := n.status(); s.State == raft.StateLeader && s.ConfAsOf >= s.OwnFirst && (leader == nil || s.Term > leader.status().Term) {
+			leader = n
+		}
+	}
+	return leader
+}
+
 // leader returns the leader that a majority follows, once there is one.
 func (l *lab) leader() *node {
 	l.t.Helper()
 	var leader *node
 	l.until("a leader", func() bool {
-		leader = nil
-		for _, n := range l.nodes {
-			if n.replica == nil {
-				continue
-			}
-			if s := n.status(); s.State == raft.StateLeader && s.ConfAsOf >= s.OwnFirst && (leader == nil || s.Term > leader.status().Term) {
-				leader = n
-			}
-		}
-		if leader == nil {
+		if leader = l.leading(); leader == nil {
 			return false
 		}
 		q := membership.QuorumOf(leader.status().Conf, func(id ident.MemberID) bool {
@@ -474,15 +486,30 @@ func (l *lab) admit(n *node, a Admission) {
 	})
 }
 
-// labIntroducer answers as the leader did to whom it admitted.
+// labIntroducer brings the question to the leader, and the answer at the next time of asking.
 type labIntroducer struct{ n *node }
 
-func (i labIntroducer) Join(context.Context, string, membership.Candidate) (Introduction, error) {
-	a := i.n.admitted
-	if a == nil {
-		return Introduction{}, errors.New("nobody was admitted")
+func (i labIntroducer) Join(_ context.Context, _ string, c membership.Candidate) (Introduction, error) {
+	n := i.n
+	leader := n.lab.leading()
+	if leader == nil || !n.lab.open(n, leader) {
+		return Introduction{}, errors.New("no answer")
 	}
-	leader := i.n.lab.leader()
+	if n.asking != nil && n.asking.over() {
+		a, err := n.asking.Admission()
+		n.asking = nil
+		if err != nil {
+			return Introduction{}, err
+		}
+		n.admitted = &a
+	}
+	a := n.admitted
+	if a == nil || leader.m.Roster().Removed(a.ID) {
+		if n.asking == nil {
+			n.asking, _ = leader.m.BeginJoin(c)
+		}
+		return Introduction{}, errors.New("no answer yet")
+	}
 	now, _ := leader.m.Roster().Member(leader.id())
 	return Introduction{Cluster: a.Cluster, ID: a.ID, Term: leader.status().Term, Leader: now, Members: leader.m.Roster().Members}, nil
 }

@@ -336,7 +336,11 @@ func (m *Member) serveGroup(ctx context.Context, k *keeper, id datadir.Member, b
 	g.bornNow = bornNow
 	m.admit(g)
 	if !m.opts.Foreground {
-		m.done.Go(func() { k.run(ctx) })
+		k.running.Add(1)
+		m.done.Go(func() {
+			defer k.running.Done()
+			k.run(ctx)
+		})
 	}
 	return g
 }

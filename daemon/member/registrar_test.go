@@ -388,6 +388,34 @@ func TestRegistrar_ALearnerThatNeverComesExpires(t *testing.T) {
 	})
 }
 
+// A learner that has its data, and that nobody ever heard of because it is cut off, expires. When it is back
+// it is told so, and joins again by itself, under a new id.
+func TestRegistrar_AnExpiredLearnerJoinsAgain(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "n1")
+	l.policy.LearnerTTL = 20 * time.Second
+	l.nodes[0].stop()
+	l.nodes[0].start()
+	late := l.machine("n2")
+	was := l.join(late, membership.Candidate{}).ID
+	l.nodes[0].m.contacts.change(was, func(c *contact) { *c = contact{} }) // the leader has not heard it
+	l.isolate(late, true)
+	l.until("it has expired", func() bool {
+		s, buried := l.leader().m.Roster().Buried("n2")
+		return buried && s.Expired
+	})
+	incarnation := late.dir.Member().Incarnation
+	l.isolate(late, false)
+	l.voters("n1", "n2")
+	if id := late.dir.Member(); id.ID == was || id.Incarnation != incarnation || late.m.gone() != nil {
+		t.Errorf("it is member %s with incarnation %s now, was %s with %s", id.ID, id.Incarnation, was, incarnation)
+	}
+	l.write()
+	late.stop()
+	late.start()
+	l.write()
+}
+
 // A member that starts at another address announces it, and is found there; nobody else restarts.
 func TestRegistrar_AddressChange(t *testing.T) {
 	t.Parallel()

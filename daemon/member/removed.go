@@ -8,7 +8,9 @@ import (
 	"slices"
 
 	"github.com/tidaldb/tidal/daemon/datadir"
+	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/journal"
+	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/peer"
 )
 
@@ -25,17 +27,23 @@ func (m *Member) Farewell(r peer.FarewellRequest) error {
 		return fmt.Errorf("this is member %s with incarnation %s of cluster %s", id.ID, id.Incarnation, id.Cluster)
 	case named && roster.Version >= r.RosterVersion:
 		return fmt.Errorf("roster version %d names this member, the word is of version %d", roster.Version, r.RosterVersion)
-	case r.Expired && len(id.Groups) == 0:
+	case r.Expired && (len(id.Groups) == 0 || m.phase() == PhaseJoining):
 		return nil // nothing was opened under this id: it asks to be admitted again, and gets another one
 	}
 	return m.leave(datadir.Removed{ID: id.ID, RosterVersion: r.RosterVersion, Expired: r.Expired})
 }
 
-// wasRemoved reports whether this member was removed in an earlier boot: it opens nothing then.
+// wasRemoved reports whether this member was removed in an earlier boot: it opens nothing then. One that
+// expired starts over.
 func (m *Member) wasRemoved() (bool, error) {
 	r, ok, err := m.opts.Dir.Removed()
 	if err != nil {
 		return false, fmt.Errorf("read whether this member was removed: %w", err)
+	}
+	if ok && r.Expired {
+		err := m.opts.Dir.StartOver()
+		m.rememberIdentity()
+		return false, err
 	}
 	if ok {
 		m.mu.Lock()
@@ -43,6 +51,30 @@ func (m *Member) wasRemoved() (bool, error) {
 		m.mu.Unlock()
 	}
 	return ok, nil
+}
+
+// startOver has a member that expired join its cluster again, under a new id. REQUIRES: its groups are
+// closed, and their keepers have ended.
+func (m *Member) startOver() {
+	if err := m.opts.Dir.StartOver(); err != nil {
+		m.log.Error("expired member does not join again", slog.Any("err", err))
+		return // the next boot tries again
+	}
+	m.rememberIdentity()
+	m.mu.Lock()
+	if m.mu.phase == PhaseStopped {
+		m.mu.Unlock()
+		return
+	}
+	m.mu.removed, m.mu.phase = nil, PhaseJoining
+	m.mu.groups = map[ident.GroupID]*group{}
+	m.mu.roster, m.mu.rosterAt = membership.Roster{}, 0
+	clear(m.mu.hints)
+	m.joiner = joiner{}
+	m.mu.Unlock()
+	if !m.opts.Foreground {
+		m.done.Go(func() { m.findCluster(m.life) })
+	}
 }
 
 // leave writes down that this member is removed, and has it carried out.
@@ -99,14 +131,19 @@ func (m *Member) carryOutFarewell() {
 		m.mu.Unlock()
 		return
 	}
+	expired := m.mu.removed.Expired
 	m.mu.phase, m.mu.waiting = PhaseRemoved, nil
 	groups := m.takeGroupsLocked()
 	m.mu.Unlock()
 	m.switchPeers()
 	for _, g := range groups {
+		g.keeper.end()
 		if err := g.shut(); err != nil {
 			m.log.Warn("group did not close well", slog.Any("group", g.id), slog.Any("err", err))
 		}
+	}
+	if expired {
+		m.startOver()
 	}
 }
 

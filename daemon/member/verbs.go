@@ -148,7 +148,9 @@ var errMustHandOver = errors.New("the leader must hand over first")
 func (m *Member) BeginJoin(c membership.Candidate) (*Verb, error) {
 	return m.registrar.ask(&Verb{patient: true, decide: func(v membership.View, out *Change) (membership.Record, error) {
 		record, who, err := v.Join(c)
-		out.Member = who
+		if out.Member = who; err == nil && record.Empty() {
+			m.contacts.change(who.ID, func(c *contact) { c.heard = v.Now }) // it asks again: it is alive
+		}
 		return record, err
 	}})
 }

@@ -102,7 +102,11 @@ func (v View) expireNext() Record {
 	}
 	for _, m := range v.Roster.Members {
 		seen := v.Seen[m.ID]
-		if m.Role != RoleLearner || m.BootEpoch != 0 || seen.Active || seen.Since.IsZero() || v.Now.Sub(seen.Since) < v.Policy.LearnerTTL {
+		since := seen.Since
+		if seen.Heard.After(since) {
+			since = seen.Heard
+		}
+		if m.Role != RoleLearner || m.BootEpoch != 0 || seen.Active || since.IsZero() || v.Now.Sub(since) < v.Policy.LearnerTTL {
 			continue
 		}
 		next := v.Roster.next()
