@@ -37,6 +37,7 @@ const (
 	KindGivenUp       Kind = "removal_given_up"
 	KindRemoved       Kind = "removed"
 	KindReconciled    Kind = "reconciled"
+	KindActivated     Kind = "feature_activated"
 
 	KindPeerRefused        Kind = "peer_refused"
 	KindIdentityDuplicated Kind = "identity_duplicated"
@@ -101,6 +102,7 @@ func Kinds() []Spec {
 		{LearnerExpired{}, LevelWarn, "A learner that was never heard of was taken out again"},
 		{AddressChanged{}, LevelInfo, "A member has announced other addresses"},
 		{RemovalGivenUp{}, LevelWarn, "A removed member has not acknowledged that in time, and is told no more unless it calls"},
+		{FeatureActivated{}, LevelInfo, "The log makes use of what older binaries do not understand: none of them can take part any more"},
 		{Removed{}, LevelWarn, "This member was told that it belongs to its cluster no more"},
 		{PeerRefused{}, LevelError, "This member will not hear another one, because of what it knows of it. The other one closes its replicas"},
 		{IdentityDuplicated{}, LevelError, "Two processes with the identity of one member were alive at once: one runs on a copy. Both are refused"},

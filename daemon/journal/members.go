@@ -2,6 +2,7 @@ package journal
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/tidaldb/tidal/daemon/ident"
 )
@@ -90,6 +91,18 @@ func (f RemovalGivenUp) Text() string {
 	return fmt.Sprintf("%s, member %s, has not acknowledged its removal and is told no more unless it calls", f.Name, f.ID)
 }
 func (f RemovalGivenUp) Same() string { return fmt.Sprintf("%s/%s", KindGivenUp, f.ID) }
+
+// FeatureActivated is what this member, the leader, has let the log make use of.
+type FeatureActivated struct {
+	Capabilities []string `json:"capabilities"`
+	Index        uint64   `json:"index"`
+}
+
+func (FeatureActivated) Kind() Kind { return KindActivated }
+func (f FeatureActivated) Text() string {
+	return fmt.Sprintf("the log makes use of %s from index %d on", strings.Join(f.Capabilities, ", "), f.Index)
+}
+func (f FeatureActivated) Same() string { return fmt.Sprintf("%s/%d", KindActivated, f.Index) }
 
 // Removed is this member's own end.
 type Removed struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/apply"
 	"github.com/tidaldb/tidal/daemon/command"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/replica"
 )
@@ -250,6 +251,9 @@ func (r *registrar) land() {
 		if f.verb != nil {
 			f.verb.change.Index = id.Index
 			r.settles = append(r.settles, f.verb)
+		}
+		if f.record.Features != 0 {
+			r.m.opts.Journal.Add(journal.FeatureActivated{Capabilities: f.record.Features.Names(), Index: id.Index})
 		}
 		r.m.log.Info("roster changed", slog.String("reason", f.record.Does), slog.Uint64("version", f.record.Roster.Version), slog.Uint64("index", id.Index))
 		return
