@@ -15,7 +15,8 @@
 // member alone, which mount a tmpfs (root); a slow disk, which needs root and strace; members that join
 // (one becomes three, three become five, five at once, killed at every point, by host names, in a network
 // namespace that comes back under another address) and that are removed (the leader too, while down, and
-// added again in every way). What cannot run says so and why:
+// added again in every way); an upgrade, member by member, to a later release, and back by mistake. What
+// cannot run says so and why:
 //
 //	go test -tags soak -run Soak -v -timeout 10m ./testenv/cluster
 //

@@ -165,6 +165,13 @@ func (r *registrar) approve(name string, until time.Time) {
 	r.mu.approved[name] = until
 }
 
+// disapprove ends what approve began: somebody has taken the place.
+func (r *registrar) disapprove(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.mu.approved, name)
+}
+
 // view returns what the leader decides by, as it last was; false where this member does not lead.
 func (r *registrar) view() (membership.View, bool) {
 	r.mu.Lock()
@@ -251,6 +258,7 @@ func (r *registrar) land() {
 		if f.verb != nil {
 			f.verb.change.Index = id.Index
 			r.settles = append(r.settles, f.verb)
+			r.disapprove(f.verb.change.Member.Name)
 		}
 		if f.record.Features != 0 {
 			r.m.opts.Journal.Add(journal.FeatureActivated{Capabilities: f.record.Features.Names(), Index: id.Index})
