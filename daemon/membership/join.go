@@ -86,7 +86,7 @@ func (v View) Join(c Candidate) (Record, Member, error) {
 	}
 	for _, m := range v.Roster.Members {
 		switch {
-		case m.Name == c.Name && mutantIncarnationIgnored:
+		case m.Name == c.Name && mutantCandidateByName:
 			return Record{}, m, nil
 		case m.Incarnation != c.Incarnation:
 		case m.Name == c.Name:

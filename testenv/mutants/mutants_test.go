@@ -64,7 +64,7 @@ func mutants() []mutant {
 		{tag: "answer_before_settled", pkg: "daemon/member", test: "TestRegistrar_OneChangeAtATime"},
 		{tag: "tombstone_not_delivered", pkg: "daemon/member", test: "TestRegistrar_RemovesTheLeader"},
 		{tag: "conf_from_roles", pkg: "daemon/member", test: "TestRegistrar_PowerLostInTheJointState"},
-		{tag: "incarnation_ignored", pkg: "daemon/membership", test: "TestView_Join"},
+		{tag: "candidate_by_name", pkg: "daemon/membership", test: "TestView_Join"},
 		{tag: "joiner_without_conf", pkg: "daemon/member", test: "TestRegistrar_JoinersBecomeVoters"},
 		{tag: "delivered_ignored", pkg: "daemon/apply", test: "TestOutbox_CountsOnce"},
 		{tag: "hash_ignored", pkg: "daemon/apply", test: "TestOutbox_CountsOnce"},
