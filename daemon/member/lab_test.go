@@ -542,8 +542,12 @@ func (l *lab) voters(names ...string) {
 // labPort is what a process sees of the network.
 type labPort struct{ n *node }
 
-func (labPort) Permit(context.Context, string, peer.PermitRequest) (peer.PermitReply, error) {
-	return peer.PermitReply{}, errors.ErrUnsupported
+func (p labPort) Permit(ctx context.Context, addr string, r peer.PermitRequest) (peer.PermitReply, error) {
+	o := p.n.lab.at(addr)
+	if o == nil || !p.n.lab.open(p.n, o) {
+		return peer.PermitReply{}, errors.New("no answer")
+	}
+	return o.m.Permit(ctx, r)
 }
 
 func (p labPort) Send(_ ident.GroupID, msgs []*pb.Message) {
