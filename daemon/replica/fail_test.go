@@ -75,8 +75,13 @@ func TestReplica_FailsClosed(t *testing.T) {
 			if err := r.WaitApplied(deadline(t), 1<<40); err != error(failed) {
 				t.Errorf("a later wait ended with %v", err)
 			}
-			if s := r.Status(); s.Failed != error(failed) {
-				t.Errorf("Status().Failed = %v", s.Failed)
+			s := r.Status()
+			why, other := s.Failed, s.Stateless
+			if tc.stage == replica.StageState {
+				why, other = other, why // its log goes on
+			}
+			if why != error(failed) || other != nil {
+				t.Errorf("Status() has Failed %v and Stateless %v", s.Failed, s.Stateless)
 			}
 			r.Fail(errors.New("second failure"))
 			if err := r.Close(); err != nil {

@@ -304,11 +304,12 @@ func do(client *http.Client, method string, m api.DevMember, path string, body, 
 	return resp.Header, json.Unmarshal(raw, into)
 }
 
-// freePorts returns b such that nobody listens on the n ports from b+1 on.
+// freePorts returns b such that nobody listens on the n ports from b+1 on. They are below those that the
+// system gives to whoever connects: one of these could be taken before the member listens, or while it is down.
 func freePorts(t testing.TB, n int) int {
 	t.Helper()
 	for range 100 {
-		base := 20000 + rand.IntN(20000)
+		base := 10000 + rand.IntN(22000)
 		if portsFree(base+1, n) {
 			return base
 		}
