@@ -234,6 +234,10 @@ func TestRegistrar_TwoBecomeOne(t *testing.T) {
 	if c, err := l.do(func(m *Member) (*Verb, error) { return m.BeginRemove(gone.name, RemoveOptions{}) }).Change(); err != nil || !c.Settled {
 		t.Fatalf("removal: %+v, %v", c, err)
 	}
+	again, err := l.do(func(m *Member) (*Verb, error) { return m.BeginRemove(gone.name, RemoveOptions{}) }).Change()
+	if err != nil || !again.Settled || again.Index != 0 || again.Member.ID != gone.id() {
+		t.Errorf("removed again: %+v, %v, want member %d and nothing written", again, err, gone.id())
+	}
 	gone.stop()
 	leader.stop()
 	leader.start()

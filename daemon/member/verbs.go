@@ -191,7 +191,8 @@ func (m *Member) BeginRemove(name string, o RemoveOptions) (*Verb, error) {
 			leads, leaving = leads || x.ID == v.Self, leaving || x.Role == membership.RoleLeaving
 			out.Member = x
 		}
-		if _, gone := v.Roster.Buried(name); len(ids) == 0 && gone {
+		if buried, gone := v.Roster.Buried(name); len(ids) == 0 && gone {
+			out.Member = membership.Member{ID: buried.ID, Incarnation: buried.Incarnation, Name: buried.Name}
 			return membership.Record{}, nil
 		}
 		if len(ids) == 0 {
