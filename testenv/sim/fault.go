@@ -172,6 +172,9 @@ func (c *cluster) pause(m *member, span time.Duration) bool {
 }
 
 func (c *cluster) jumpClock(m *member, _ time.Duration) bool {
+	if m.wall().After(m.latest) {
+		m.latest = m.wall()
+	}
 	m.clock.offset += c.upTo(20*time.Minute) - 10*time.Minute
 	return true
 }

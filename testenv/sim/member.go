@@ -83,7 +83,8 @@ type member struct {
 		offset time.Duration // of the wall clock
 		rate   float64       // of both: how fast time passes here
 	}
-	slowDisk  float64 // latencies are multiplied by this
+	latest    time.Time // of the wall clock, before it was set back
+	slowDisk  float64   // latencies are multiplied by this
 	hangUntil time.Duration
 
 	barrier pendingBarrier
@@ -91,7 +92,8 @@ type member struct {
 
 	peers     map[ident.MemberID]peer.Peer // whom the process dials
 	greeted   map[uint64]greeting          // of each machine that was heard in this life
-	reporting bool                         // the peers are told soon
+	admission pendingJoin
+	reporting bool // the peers are told soon
 
 	known known
 }
@@ -716,7 +718,7 @@ func (m *member) end(next *simfs.FS) {
 	m.process, m.dir, m.driver, m.replica = nil, nil, nil, nil
 	m.failed, m.bereft, m.turning, m.role = nil, nil, false, consensus.Role{}
 	m.pausedUntil, m.hangUntil = 0, 0
-	m.reporting = false
+	m.reporting, m.admission = false, pendingJoin{}
 }
 
 // letGo closes what the process held.
@@ -744,6 +746,9 @@ func (m *member) heal() {
 	m.disk.CutPowerAt(0)
 	m.slowDisk, m.hangUntil = 1, 0
 	m.clock.rate = 1
+	if m.latest.After(m.wall()) { // it was set back, and is set right
+		m.clock.offset += m.latest.Sub(m.wall())
+	}
 	if m.pausedUntil > m.c.now {
 		m.pausedUntil = m.c.now
 	}
