@@ -13,8 +13,8 @@ import (
 // Probe answers what this member is, before and after birth. A fresh answer holds for this process
 // and this incarnation alone.
 func (m *Member) Probe(peer.ProbeRequest) peer.ProbeReply {
+	var surface *keeper
 	m.mu.RLock()
-	defer m.mu.RUnlock()
 	id := m.mu.identity
 	reply := peer.ProbeReply{
 		Cluster: id.Cluster, ID: id.ID, Name: id.Name, Incarnation: id.Incarnation, Fresh: id.ID == 0,
@@ -25,7 +25,10 @@ func (m *Member) Probe(peer.ProbeRequest) peer.ProbeReply {
 		s := g.replica.Status()
 		reply.Leader, reply.Term = s.Leader, s.Term
 		reply.Quarantined = g.quarantine != nil
+		surface = g.keeper
 	}
+	m.mu.RUnlock()
+	reply.Reseeds = surface != nil && surface.latchedNow() != nil
 	return reply
 }
 

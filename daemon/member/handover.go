@@ -28,12 +28,14 @@ const (
 
 	handoverDiskFull = "disk_full" // its disk takes no client writes
 	handoverDiskSlow = "disk_slow" // its disk does not bring anything to an end
+	handoverReseed   = "reseed"    // its replica is to be installed again, which no leader's is
 )
 
 // handover is what a leader looks at to decide whether somebody else should lead. Raft alone does not
 // ask: a leader whose disk stands still goes on sending heartbeats for ever.
 type handover struct {
 	quarantined bool          // its state must not be served
+	reseeds     bool          // its replica is to be installed again
 	full        bool          // the disk has no room for client writes
 	unsynced    time.Duration // how long the oldest append has been waiting for the disk; 0: none is
 	patience    time.Duration // how long one may
@@ -48,6 +50,10 @@ type candidate struct {
 	match  uint64 // what it is known to have durable
 	active bool   // heard from within the last election timeout
 	room   bool   // it has said that its disk has room, and that it is not in quarantine itself
+
+	// reseeds: it has said that its own replica is to be installed again. Handed the leadership for that
+	// reason it would hand it back, and neither would ever be there to permit the other's.
+	reseeds bool
 }
 
 // reason says why somebody else should lead; empty: nothing is wrong.
@@ -59,6 +65,8 @@ func (h handover) reason() string {
 		return handoverDiskFull
 	case h.unsynced > h.patience:
 		return handoverDiskSlow
+	case h.reseeds:
+		return handoverReseed
 	}
 	return ""
 }
@@ -72,7 +80,8 @@ func (h handover) target() ident.MemberID {
 	var best candidate
 	for _, c := range h.voters {
 		fit := reason != "" && c.active && c.room && c.match >= h.commit &&
-			(reason != handoverDiskSlow || c.match > h.durable)
+			(reason != handoverDiskSlow || c.match > h.durable) &&
+			(reason != handoverReseed || !c.reseeds)
 		if fit && (best.id == 0 || c.match > best.match) {
 			best = c
 		}
@@ -167,6 +176,7 @@ func (m *Member) candidates(ctx context.Context, s replica.Status) []candidate {
 		wg.Go(func() {
 			reply, err := m.net.Probe(ctx, m.addrOf(x), peer.ProbeRequest{Name: self.Name, Incarnation: self.Incarnation, TopologyDigest: m.opts.Topology})
 			c.room = err == nil && reply.ID == c.id && !reply.DiskFull && !reply.Quarantined
+			c.reseeds = reply.Reseeds
 		})
 	}
 	wg.Wait()

@@ -16,6 +16,9 @@ func TestHandover(t *testing.T) {
 	fit := func(id ident.MemberID, match uint64) candidate {
 		return candidate{id: id, match: match, active: true, room: true}
 	}
+	ill := func(id ident.MemberID, match uint64) candidate {
+		return candidate{id: id, match: match, active: true, room: true, reseeds: true}
+	}
 	gone := candidate{id: 2, match: 110, room: true}
 	crammed := candidate{id: 2, match: 110, active: true}
 	for _, c := range []struct {
@@ -39,6 +42,9 @@ func TestHandover(t *testing.T) {
 		{"a full disk, and nobody in step", full, []candidate{fit(2, 99)}, handoverDiskFull, 0},
 		{"full and slow", handover{full: true, unsynced: 2 * patience, patience: patience, durable: 100, commit: 100},
 			[]candidate{fit(2, 100)}, handoverDiskFull, 2},
+		{"a reseed, and one that is well", handover{reseeds: true, commit: 100}, []candidate{ill(2, 110), fit(3, 100)}, handoverReseed, 3},
+		{"a reseed everywhere", handover{reseeds: true, commit: 100}, []candidate{ill(2, 110), ill(3, 110)}, handoverReseed, 0},
+		{"a full disk, and one that waits for a reseed", full, []candidate{ill(2, 110)}, handoverDiskFull, 2},
 	} {
 		c.h.voters = c.voters
 		if reason, to := c.h.reason(), c.h.target(); reason != c.reason || to != c.to {

@@ -104,14 +104,15 @@ func (k *keeper) permitted(ctx context.Context, leader source) error {
 	return nil
 }
 
-// yield hands leadership over, to whoever has most of the log, and says that this is why nothing else is
-// done.
+// yield hands leadership over, to whoever has most of the log and is not to be installed again too, and says
+// that this is why nothing else is done. Where there is no such member this one leads on, and permits what
+// the others wait for: one of them leads after that.
 func (k *keeper) yield(ctx context.Context, g *group) error {
 	s := g.replica.Status()
 	if len(s.Progress) == 0 {
 		return ErrNobodyElse
 	}
-	h := handover{quarantined: true, commit: s.Commit, voters: k.m.candidates(ctx, s)}
+	h := handover{reseeds: true, commit: s.Commit, voters: k.m.candidates(ctx, s)}
 	if to := h.target(); to != 0 && s.Transferee == 0 {
 		k.m.log.Info("leader hands over to be installed again", slog.Any("group", k.group), slog.Any("to", to))
 		g.replica.Transfer(to)

@@ -78,6 +78,7 @@ type ProbeReply struct {
 	Term           uint64
 	DiskFull       bool // client writes are refused for want of room
 	Quarantined    bool // its replica of group 0 is in quarantine
+	Reseeds        bool // its replica of group 0 waits to be installed again
 }
 
 // Reasons of a Refusal. They are part of the wire.
@@ -192,7 +193,7 @@ func encodeProbeReply(r ProbeReply) *peerpb.ProbeReply {
 		Cluster: r.Cluster[:], Member: uint64(r.ID), Name: r.Name, Incarnation: r.Incarnation[:], Fresh: r.Fresh,
 		TopologyDigest: r.TopologyDigest[:], Genesis: r.Genesis, RosterVersion: r.RosterVersion, Version: r.Version,
 		Leader: uint64(r.Leader), Term: r.Term, DiskFull: r.DiskFull,
-		Quarantined: r.Quarantined,
+		Quarantined: r.Quarantined, Reseeds: r.Reseeds,
 	}
 }
 
@@ -200,7 +201,7 @@ func decodeProbeReply(p *peerpb.ProbeReply) (ProbeReply, error) {
 	r := ProbeReply{
 		ID: ident.MemberID(p.GetMember()), Name: p.GetName(), Fresh: p.GetFresh(), Genesis: p.GetGenesis(),
 		RosterVersion: p.GetRosterVersion(), Version: p.GetVersion(), Leader: ident.MemberID(p.GetLeader()), Term: p.GetTerm(),
-		DiskFull: p.GetDiskFull(), Quarantined: p.GetQuarantined(),
+		DiskFull: p.GetDiskFull(), Quarantined: p.GetQuarantined(), Reseeds: p.GetReseeds(),
 	}
 	return r, errors.Join(
 		fill(r.Cluster[:], "probe reply: cluster", p.GetCluster()),

@@ -734,6 +734,7 @@ type ProbeReply struct {
 	Term           uint64                 `protobuf:"varint,11,opt,name=term,proto3" json:"term,omitempty"`
 	DiskFull       bool                   `protobuf:"varint,12,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"` // client writes are refused for want of room
 	Quarantined    bool                   `protobuf:"varint,16,opt,name=quarantined,proto3" json:"quarantined,omitempty"`           // the replica of group 0 is in quarantine
+	Reseeds        bool                   `protobuf:"varint,17,opt,name=reseeds,proto3" json:"reseeds,omitempty"`                   // the replica of group 0 waits to be installed again
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -855,6 +856,13 @@ func (x *ProbeReply) GetDiskFull() bool {
 func (x *ProbeReply) GetQuarantined() bool {
 	if x != nil {
 		return x.Quarantined
+	}
+	return false
+}
+
+func (x *ProbeReply) GetReseeds() bool {
+	if x != nil {
+		return x.Reseeds
 	}
 	return false
 }
@@ -1695,7 +1703,7 @@ const file_peer_proto_rawDesc = "" +
 	"\fProbeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\fR\vincarnation\x12'\n" +
-	"\x0ftopology_digest\x18\x03 \x01(\fR\x0etopologyDigest\"\xf9\x02\n" +
+	"\x0ftopology_digest\x18\x03 \x01(\fR\x0etopologyDigest\"\x93\x03\n" +
 	"\n" +
 	"ProbeReply\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\fR\acluster\x12\x16\n" +
@@ -1711,7 +1719,8 @@ const file_peer_proto_rawDesc = "" +
 	" \x01(\x04R\x06leader\x12\x12\n" +
 	"\x04term\x18\v \x01(\x04R\x04term\x12\x1b\n" +
 	"\tdisk_full\x18\f \x01(\bR\bdiskFull\x12 \n" +
-	"\vquarantined\x18\x10 \x01(\bR\vquarantined\"\xf6\x01\n" +
+	"\vquarantined\x18\x10 \x01(\bR\vquarantined\x12\x18\n" +
+	"\areseeds\x18\x11 \x01(\bR\areseeds\"\xf6\x01\n" +
 	"\x0fSnapshotRequest\x12*\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.tidal.peer.v1.HelloR\x05hello\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\rR\x05group\x12\x1d\n" +
