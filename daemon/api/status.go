@@ -103,7 +103,8 @@ type Region struct {
 	ReseedRequired bool     `json:"reseed_required"`
 	Reseed         *Reseed  `json:"reseed"`
 	Install        *Install `json:"install"`
-	Digest         *Digest  `json:"digest"` // null: the replica is closed
+	Digest         *string  `json:"digest"` // hex, of the state at the newest check reported; null: none was
+	Check          *Digest  `json:"check"`  // how the state stands; null: the replica is closed
 	Scrub          *Scrub   `json:"scrub"`
 	Kept           []Kept   `json:"kept"` // null: not known
 	// PromotionPending is why a learner is no voter yet, as the leader sees it; null: it votes, or no leader
@@ -216,7 +217,8 @@ type GroupStatus struct {
 	Reseed         *Reseed  `json:"reseed"`  // null: not required
 	Install        *Install `json:"install"` // null: nothing is being fetched
 
-	Digest *Digest `json:"digest"` // null: the replica is closed
+	Digest *string `json:"digest"` // hex, of the state at the newest check reported; null: none was
+	Check  *Digest `json:"check"`  // how the state stands; null: the replica is closed
 	Scrub  *Scrub  `json:"scrub"`
 	Kept   []Kept  `json:"kept"`
 

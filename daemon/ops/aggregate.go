@@ -334,7 +334,7 @@ func (v *view) region(r *row) api.Region {
 	}
 	out.Quarantine = g.Quarantine
 	out.ReseedRequired, out.Reseed, out.Install = g.ReseedRequired, g.Reseed, g.Install
-	out.Digest, out.Scrub, out.Kept = g.Digest, g.Scrub, g.Kept
+	out.Digest, out.Check, out.Scrub, out.Kept = g.Digest, g.Check, g.Scrub, g.Kept
 	if g.State == stateClosed {
 		return out // its positions are not known, its lag stays the worst case
 	}
@@ -444,7 +444,7 @@ func (v *view) health(q membership.Quorum, consistent bool, regions []api.Region
 		}
 	}
 	members(reasonUnresolved, func(r *api.Region) (string, bool) {
-		return "voters have different states and none has a majority: tidalctl verify", r.Digest != nil && r.Digest.State == member.StateUnresolved
+		return "voters have different states and none has a majority: tidalctl verify", r.Check != nil && r.Check.State == member.StateUnresolved
 	})
 	for i := range regions {
 		r := &regions[i]

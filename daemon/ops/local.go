@@ -68,7 +68,8 @@ func groupStatus(g member.GroupStatus, role string, now time.Time) api.GroupStat
 	if g.Closed {
 		out.State = stateClosed
 	} else {
-		out.Digest = digest(g.Digest)
+		out.Check = digest(g.Digest)
+		out.Digest = out.Check.Sum
 	}
 	if s := g.Reseed; s != nil {
 		out.ReseedRequired, out.Reseed = true, &api.Reseed{Reason: s.Reason, Since: s.Since.UTC(), Phase: string(s.Phase), InARow: s.InARow}
