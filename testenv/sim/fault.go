@@ -357,11 +357,15 @@ func (c *cluster) fillDisk(m *member, span time.Duration) bool {
 // mayDamage reports whether one more member's copies may go bad: the atlas of the faults that cannot
 // be undone. The others keep a good copy of everything.
 func (c *cluster) mayDamage(m *member) bool {
-	if m.damaged || m.as == 0 || m.gone || !c.oracle.bornAll() {
+	if m.damaged || m.as == 0 || m.gone || !c.oracle.bornAll() || c.soleDeclared(m) {
 		return false
 	}
 	return c.mayLose(m, false) || c.plan.mustHalt && len(c.core()) > 1
 }
+
+// soleDeclared: the file names m and nobody else. With an empty disk it is told to make a cluster of its own,
+// as at its first start, although others may have joined it since.
+func (c *cluster) soleDeclared(m *member) bool { return len(c.declared) == 1 && m == c.members[0] }
 
 // rotLog flips a bit in a durable frame of the log. The last frame is left to rotLast.
 func (c *cluster) rotLog(m *member, _ time.Duration) bool {
