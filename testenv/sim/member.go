@@ -328,11 +328,15 @@ func (m *member) closed(err error) {
 // excuse: a replica that was opened takes part in quarantine, as it did before its process ended.
 func (m *member) excuse(err error) {
 	_, latched, _ := m.dir.Group(0).Reseed()
-	if !latched {
+	switch {
+	case latched:
+		m.c.sometimes("quarantine found again after a start")
+	case m.trouble != nil: // its state could not be read, and its log could
+		m.c.sometimes("quarantined for a fault of the disk")
+	default:
 		m.c.violated("member %d opens and is in quarantine: %w", m.id, err)
 	}
 	m.bereft = err
-	m.c.sometimes("quarantine found again after a start")
 }
 
 // noteGeneration takes note of what was opened. A new generation came by an artifact.
