@@ -24,11 +24,25 @@ func (m *Member) openGroup(k *keeper, id datadir.Member, verify func(*state.Stor
 	gid := k.group
 	g := &group{id: gid, keeper: k}
 	if err := m.tryOpen(g, id, verify); err != nil {
-		state, log := g.closeFiles()
-		err = errors.Join(err, state, log)
+		err = errors.Join(err, g.abandon(m))
 		m.onFail(g, err) // the store may be reporting its own failure meanwhile
 	}
 	return g
+}
+
+// abandon closes whatever was opened of a group that did not open as a whole. Nothing of it takes part, not
+// even where its log is sound: it has no log any more.
+func (g *group) abandon(m *Member) error {
+	m.mu.Lock()
+	r := g.replica
+	g.replica = nil
+	m.mu.Unlock()
+	var err error
+	if r != nil {
+		err = r.Close()
+	}
+	state, log := g.closeFiles()
+	return errors.Join(err, state, log)
 }
 
 func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) error) error {

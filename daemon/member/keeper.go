@@ -22,8 +22,9 @@ const (
 	// reseed again that did not succeed.
 	keepEvery = time.Second
 	// reprobe is how many rounds of its keeper a leader waits for a peer that was told to fetch an artifact
-	// and does not, before raft tries it again: the message may have been lost.
-	reprobe = 10
+	// and does not, before raft tries it again: the message may have been lost, and nothing else is sent
+	// meanwhile. Telling it once more costs two messages, and whoever is at it already goes on.
+	reprobe = 2
 	// sourcePatience is how many attempts in a row to fetch an artifact from the leader may bring nothing,
 	// before others are asked: the leader's own copy may be what is bad.
 	sourcePatience = 2
@@ -278,20 +279,25 @@ func (k *keeper) keepLog() {
 
 // reprobe has raft try peers again that it waits for in vain.
 func (k *keeper) reprobe(g *group, peers []consensus.Progress) {
-	var again []ident.MemberID
+	for _, p := range k.overdue(peers, g.stager.Serves) {
+		g.opened(p)
+	}
+}
+
+// overdue counts a round for the peers that raft waits for, and returns those of them that were to fetch an
+// artifact for so long and are not served.
+func (k *keeper) overdue(peers []consensus.Progress, serves func(ident.MemberID) bool) (late []ident.MemberID) {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	for _, p := range peers {
-		if p.State != tracker.StateSnapshot || !p.Active || g.stager.Serves(p.ID) {
+		if p.State != tracker.StateSnapshot || !p.Active || serves(p.ID) {
 			continue
 		}
 		if k.mu.wanting[p.ID]++; k.mu.wanting[p.ID] > reprobe {
-			again = append(again, p.ID)
+			late = append(late, p.ID)
 		}
 	}
-	k.mu.Unlock()
-	for _, p := range again {
-		g.opened(p)
-	}
+	return late
 }
 
 // ReseedStatus is a reseed that is latched.

@@ -90,13 +90,16 @@ func (t *trace) add(l line) {
 	t.hash = h
 }
 
+func (l *line) String() string {
+	return fmt.Sprintf("%12s  member %d  %-14s %v", l.at, l.member, l.what, l.n)
+}
+
 // String prints the newest lines, oldest first.
 func (t *trace) String() string {
 	var b strings.Builder
 	size := uint64(len(t.lines))
 	for i := t.count - min(t.count, size); i < t.count; i++ {
-		l := t.lines[i%size]
-		fmt.Fprintf(&b, "%12s  member %d  %-14s %v\n", l.at, l.member, l.what, l.n)
+		fmt.Fprintln(&b, &t.lines[i%size])
 	}
 	return b.String()
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"container/heap"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"time"
 
@@ -48,6 +49,8 @@ type Options struct {
 	Skip map[int]bool
 	// Each is called with the hash after every event; nil: nobody is.
 	Each func(hash uint64)
+	// Trace gets every line of what happens; nil: only the newest lines are kept, for a failure.
+	Trace io.Writer
 }
 
 // plan is what a seed draws before it starts.
@@ -229,6 +232,9 @@ func (c *cluster) note(member uint64, what string, n ...uint64) {
 	l := line{at: c.now, member: member, what: what}
 	copy(l.n[:], n)
 	c.trace.add(l)
+	if c.opts.Trace != nil {
+		fmt.Fprintln(c.opts.Trace, &l)
+	}
 }
 
 // sometimes counts that something worth reaching was reached; see markers.go.
@@ -339,7 +345,8 @@ func (c *cluster) awaitAgreement(until time.Duration) {
 		equal = equal && (!m.joining() || !m.mayJoin())
 	}
 	for _, x := range c.oracle.newest().roster.Members {
-		equal = equal && x.Role == membership.RoleVoter
+		m := c.byID(x.ID)
+		equal = equal && (x.Role == membership.RoleVoter || m != nil && m.damaged) // nothing comes of it
 	}
 	for _, m := range core {
 		equal = equal && m.serving() && m.applied == core[0].applied && m.applied.Index >= c.clients.newest

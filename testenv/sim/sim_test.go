@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +22,7 @@ import (
 
 var (
 	seedFlag   = flag.Uint64("seed", 0, "play this one seed, and nothing else")
+	traceFlag  = flag.String("trace", "", "with -seed: write all that happens to this file")
 	aloneFlag  = flag.Bool("alone", false, "with -repeat: in this process")
 	seedsFlag  = flag.Uint64("seeds", 10, "play this many seeds")
 	firstFlag  = flag.Uint64("first", 1, "the first of them")
@@ -29,6 +32,12 @@ var (
 	partFlag   = flag.Duration("part", 0, "one processor's part of a soak")
 	reportFlag = flag.String("report", "", "write what was reached to this file")
 )
+
+// TestMain collects garbage less often: a run allocates much, and holds little.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
 
 // play runs a seed with raft's jitter drawn from it.
 func play(t *testing.T, seed uint64, opts Options) Result {
@@ -47,7 +56,7 @@ func TestSim_Seeds(t *testing.T) {
 	sum := newTotals()
 	until := time.Now().Add(*partFlag)
 	for seed := first; *partFlag > 0 && time.Now().Before(until) || *partFlag == 0 && seed < first+n; seed++ {
-		r := play(t, seed, Options{})
+		r := play(t, seed, Options{Trace: traceFile(t)})
 		if r.Err != nil {
 			fail(t, r)
 			break
@@ -67,6 +76,20 @@ func TestSim_Seeds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// traceFile makes the file that -trace names.
+func traceFile(t *testing.T) io.Writer {
+	t.Helper()
+	if *seedFlag == 0 || *traceFlag == "" {
+		return nil
+	}
+	f, err := os.Create(*traceFlag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
 }
 
 func skipForSeed(t *testing.T) {
