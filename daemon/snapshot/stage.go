@@ -251,8 +251,9 @@ func (s *Stager) stage(dir string) (*artifact, error) {
 		return nil, fmt.Errorf("list %s: %w", dir, err)
 	}
 	slices.Sort(names)
+	buf := make([]byte, hashBytes)
 	for _, name := range names {
-		f, err := s.sum(dir, name)
+		f, err := s.sum(dir, name, buf)
 		if err != nil {
 			return nil, err
 		}
@@ -269,15 +270,14 @@ func (s *Stager) stage(dir string) (*artifact, error) {
 	return a, nil
 }
 
-// sum reads one file of an artifact.
-func (s *Stager) sum(dir, name string) (_ File, err error) {
+// sum reads one file of an artifact, through buf.
+func (s *Stager) sum(dir, name string, buf []byte) (_ File, err error) {
 	f, err := s.opts.FS.Open(s.opts.FS.PathJoin(dir, name), vfs.SequentialReadsOption)
 	if err != nil {
 		return File{}, fmt.Errorf("open %s: %w", name, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	h := blake3.New()
-	buf := make([]byte, hashBytes)
 	out := File{Name: name}
 	for {
 		if s.life.Err() != nil {

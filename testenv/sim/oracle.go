@@ -16,7 +16,7 @@ import (
 )
 
 // hashEvery is how often a whole state is compared: it costs more than all the rest.
-const hashEvery = 16
+const hashEvery = 32
 
 // firstIndex is the index at which every state begins.
 const firstIndex = 1

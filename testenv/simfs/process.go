@@ -64,17 +64,21 @@ func (fs *FS) Unsynced(dir, part string) []string {
 	if err != nil {
 		return nil
 	}
+	// It is asked after every sync, and mostly there is nothing: a path is made only of what is found.
 	var found []string
-	var walk func(at string, n *inode)
-	walk = func(at string, n *inode) {
-		if len(n.pending) > 0 && strings.Contains(at, part) {
-			found = append(found, at)
+	var walk func(at []string, n *inode)
+	walk = func(at []string, n *inode) {
+		if len(n.pending) > 0 {
+			if path := strings.Join(at, "/"); strings.Contains(path, part) {
+				found = append(found, path)
+			}
 		}
-		for _, name := range sortedNames(n.names) {
-			walk(at+"/"+name, n.names[name])
+		for name, child := range n.names {
+			walk(append(at, name), child)
 		}
 	}
-	walk(strings.TrimSuffix(dir, "/"), top)
+	walk([]string{strings.TrimSuffix(dir, "/")}, top)
+	slices.Sort(found)
 	return found
 }
 
