@@ -134,10 +134,10 @@ func refuseHistory(roster membership.Roster, h peer.Hello) *peer.Refusal {
 }
 
 // Deliver hands raft messages of one group to its replica. Messages for a group that is not open are
-// dropped: raft sends again.
+// dropped: raft sends again. Those of a peer that has not taken this process's hello yet wait for it.
 func (m *Member) Deliver(from ident.MemberID, gid ident.GroupID, msgs []*pb.Message) {
 	m.hear(from, gid, msgs)
-	if g := m.taking(gid); g != nil {
+	if g := m.taking(gid); g != nil && m.hearing.admits(from, gid, msgs) {
 		g.replica.Receive(msgs)
 	}
 }

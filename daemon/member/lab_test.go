@@ -68,6 +68,8 @@ type node struct {
 
 	// Held back: what a disk or a worker that stands still does not do.
 	noApply, noSync bool
+	// mute: it reaches nobody, and is reached.
+	mute bool
 }
 
 type packet struct {
@@ -162,6 +164,24 @@ func (n *node) stop() {
 		n.lab.t.Errorf("stop %s: %v", n.name, err)
 	}
 	n.m, n.driver, n.replica = nil, nil, nil
+}
+
+// kill ends the process where it is; what it has written stays.
+func (n *node) kill() {
+	n.lab.t.Helper()
+	disk := n.copyDisk()
+	n.stop()
+	n.fs = disk
+}
+
+// copyDisk returns the disk as it is now.
+func (n *node) copyDisk() *vfs.MemFS {
+	n.lab.t.Helper()
+	disk := vfs.NewMem()
+	if _, err := vfs.Clone(n.fs, disk, "/data", "/data"); err != nil {
+		n.lab.t.Fatal(err)
+	}
+	return disk
 }
 
 // wipe gives the machine an empty disk.
@@ -285,28 +305,14 @@ func (l *lab) deliver(p packet) {
 	if to == nil {
 		to = l.at(p.from.peers[p.to].Also)
 	}
-	if to == nil || !l.open(p.from, to) {
+	if to == nil || !l.open(p.from, to) || p.from.mute {
 		return
 	}
-	hello := p.from.m.SelfHello()
-	refused := func(r *peer.Refusal) {
-		delete(to.greeted, p.from)
-		p.from.m.PeerChanged(peer.PeerStatus{Peer: p.from.peers[p.to], Failure: peer.FailureRefusal, Refusal: r})
+	if !l.dial(p.from, to, p.to) {
+		return
 	}
-	if to.greeted[p.from] != p.life {
-		reply, r := to.m.Hello(hello)
-		if r != nil {
-			refused(r)
-			return
-		}
-		if reply.Member != p.to {
-			return // somebody else listens there
-		}
-		to.greeted[p.from] = p.life
-		p.from.m.PeerChanged(peer.PeerStatus{Peer: p.from.peers[p.to], Connected: true})
-	}
-	if r := to.m.Standing(hello); r != nil {
-		refused(r)
+	if r := to.m.Standing(p.from.m.SelfHello()); r != nil {
+		p.from.refusedBy(to, p.to, r)
 		return
 	}
 	msg := &pb.Message{}
@@ -316,6 +322,32 @@ func (l *lab) deliver(p packet) {
 	if to.id() == p.to {
 		to.m.Deliver(p.from.id(), 0, []*pb.Message{msg})
 	}
+	if l.open(to, p.from) && !to.mute {
+		l.dial(to, p.from, p.from.id()) // a peer that was just here is dialled at once
+	}
+}
+
+// dial opens the stream of a node to the member id, if it is not open. It reports whether it is now.
+func (l *lab) dial(n, to *node, id ident.MemberID) bool {
+	if to.greeted[n] == n.life {
+		return true
+	}
+	reply, r := to.m.Hello(n.m.SelfHello())
+	if r != nil {
+		n.refusedBy(to, id, r)
+		return false
+	}
+	if reply.Member != id {
+		return false // somebody else listens there
+	}
+	to.greeted[n] = n.life
+	n.m.PeerChanged(peer.PeerStatus{Peer: peer.Peer{ID: id, Addr: to.addr}, Connected: true})
+	return true
+}
+
+func (n *node) refusedBy(to *node, id ident.MemberID, r *peer.Refusal) {
+	delete(to.greeted, n)
+	n.m.PeerChanged(peer.PeerStatus{Peer: peer.Peer{ID: id, Addr: to.addr}, Failure: peer.FailureRefusal, Refusal: r})
 }
 
 func (l *lab) at(addr string) *node {

@@ -150,6 +150,7 @@ type Member struct {
 	net       Network // set by Start, as is box
 	policy    membership.Policy
 	contacts  *contacts
+	hearing   hearing
 	registrar *registrar
 
 	// dialling is held by whoever switches the dial table. Lock order: dialling -> mu.
@@ -364,6 +365,9 @@ func (m *Member) PeerChanged(p peer.PeerStatus) {
 		delete(m.mu.connected, p.ID)
 	}
 	m.mu.Unlock()
+	if p.Connected {
+		m.accepted(p.ID)
+	}
 	m.heedRefusal(p.Refusal)
 	m.recordPeer(p, known)
 	m.heed(p)

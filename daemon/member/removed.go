@@ -70,6 +70,7 @@ func (m *Member) startOver() {
 	m.mu.groups = map[ident.GroupID]*group{}
 	m.mu.roster, m.mu.rosterAt = membership.Roster{}, 0
 	clear(m.mu.hints)
+	m.hearing.forget()
 	m.joiner = joiner{}
 	m.mu.Unlock()
 	if !m.opts.Foreground {

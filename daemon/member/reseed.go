@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/ident"
@@ -257,9 +258,12 @@ func (k *keeper) install(a *snapshot.Artifact, src source) error {
 // artifact current.
 func (k *keeper) replace(a *snapshot.Artifact) error {
 	var keepLog bool
+	old := k.m.current(k.group)
 	sound, err := k.m.closeGroup(k.group, func(log *wal.Log) (err error) {
-		keepLog, err = snapshot.Contains(log, a.Manifest.Position.Applied)
-		return err
+		if keepLog, err = snapshot.Contains(log, a.Manifest.Position.Applied); err != nil || !keepLog {
+			return err
+		}
+		return k.commitInLog(log, old.replica.Status().Applied)
 	})
 	if err != nil {
 		return err
@@ -277,6 +281,17 @@ func (k *keeper) replace(a *snapshot.Artifact) error {
 	}
 	_, err = i.Run()
 	return err
+}
+
+// commitInLog has a log that stays know as committed what the state that goes had applied: it may have been
+// the only one to know, and others count on it that this member does.
+func (k *keeper) commitInLog(log *wal.Log, applied uint64) error {
+	vote := k.m.opts.Dir.Vote(k.group)
+	hs := &pb.HardState{Term: new(vote.Term), Vote: new(vote.Vote), Commit: new(min(applied, log.LastIndex()))}
+	if err := log.Append([]wal.Frame{{HardState: hs}}, true); err != nil {
+		return fmt.Errorf("keep in the log what is applied: %w", err)
+	}
+	return nil
 }
 
 // latch makes a reseed of the present generation durable.

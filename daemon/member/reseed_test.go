@@ -1,6 +1,9 @@
 package member
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // The leader is asked first, then everybody in turn, the leader too, for as long as nobody has anything.
 func TestOtherTurn(t *testing.T) {
@@ -19,5 +22,51 @@ func TestOtherTurn(t *testing.T) {
 				t.Errorf("after %d attempts, with %d others: %d, want %d", stuck, others, got, want)
 			}
 		}
+	}
+}
+
+// A state that is replaced by one from before what it had applied does not take back that this is
+// committed, which the others were told.
+func TestReseed_KeepsWhatIsCommitted(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "n1", "n2", "n3")
+	leader := l.leader()
+	x := l.node("n1")
+	if x == leader {
+		x = l.node("n2")
+	}
+	install := func() {
+		t.Helper()
+		before := x.m.current(0).keeper.files
+		was, _, err := before.Current()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := x.m.Reseed(0, leader.id()); err != nil {
+			t.Fatal(err)
+		}
+		l.until("an install", func() bool {
+			x.m.Keep()
+			now, _, err := before.Current()
+			return err == nil && now != was
+		})
+		x.open()
+	}
+	install() // from here on the leader has an artifact, which is younger than its time
+	for range 5 {
+		l.write()
+	}
+	l.run(time.Second)
+	if _, err := x.m.current(0).store.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	x.kill()
+	x.noSync = true // the log tells less than the state, until something more is written to it
+	x.start()
+	before := x.m.Reports()[0]
+	install()
+	x.noSync = false
+	if after := x.m.Reports()[0]; after.Committed < before.Committed {
+		t.Errorf("durable commit %d after the install, %d was reported", after.Committed, before.Committed)
 	}
 }

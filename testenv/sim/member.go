@@ -88,6 +88,7 @@ type member struct {
 
 	peers     map[ident.MemberID]peer.Peer // whom the process dials
 	greeted   map[uint64]greeting          // of each machine that was heard in this life
+	dialling  map[uint64]bool              // machines that are dialled soon
 	admission pendingJoin
 	reporting bool // the peers are told soon
 

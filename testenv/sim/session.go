@@ -29,11 +29,8 @@ func (m *member) receive(from sender, b []byte) {
 		m.c.sometimes("somebody else listens there")
 		return
 	}
-	if m.forgot != nil && !from.m.heard(m) {
-		// It is refused before it hears of a later term, by which it could not be told any more.
-		if !from.m.serving() || !m.c.net.open(m.id, from.m.id) || !from.m.greet(sender{m, m.life, m.as}) || !m.serving() {
-			return
-		}
+	if m.dialBack(from.m); !m.serving() {
+		return
 	}
 	if m.greeted[from.m.id].life != from.life && !m.greet(from) {
 		return
@@ -47,6 +44,27 @@ func (m *member) receive(from sender, b []byte) {
 	}
 	m.process.Deliver(from.as, 0, []*pb.Message{msg})
 	m.look()
+}
+
+// dialBack opens the stream to a member that was just here, at once or some time later: nobody is heard
+// who has not taken the hello of m.
+func (m *member) dialBack(to *member) {
+	c, life := m.c, m.life
+	if to.heard(m) || m.dialling[to.id] {
+		return
+	}
+	dial := func() {
+		delete(m.dialling, to.id)
+		if m.serving() && m.life == life && to.serving() && !to.heard(m) && c.net.open(m.id, to.id) && c.now >= to.pausedUntil {
+			to.greet(sender{m, m.life, m.as})
+		}
+	}
+	if c.chance(0.5) {
+		dial()
+		return
+	}
+	m.dialling[to.id] = true
+	c.after(c.upTo(2*c.plan.election()), dial)
 }
 
 // greet is the handshake that begins a stream.

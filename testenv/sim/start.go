@@ -160,7 +160,7 @@ func (m *member) serve() {
 	}
 	m.noteGeneration(r)
 	m.replica, m.driver = r, r.Drive()
-	m.greeted = map[uint64]greeting{}
+	m.greeted, m.dialling = map[uint64]greeting{}, map[uint64]bool{}
 	s := r.Status()
 	m.role = s.Role
 	c.note(m.id, "open", s.Term, s.Last, s.Commit, s.Applied)

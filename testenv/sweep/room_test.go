@@ -63,6 +63,9 @@ type node struct {
 	name string
 	fs   *simfs.FS
 	dir  *datadir.Dir
+	// reached are the members, by id, that have taken this one's hello: as soon as they have something
+	// to say to it.
+	reached sync.Map
 	*member.Member
 }
 
@@ -157,6 +160,9 @@ func (n *node) Send(g ident.GroupID, msgs []*pb.Message) {
 			panic(err)
 		}
 		if to := n.room.byID(ident.MemberID(m.GetTo())); to != nil {
+			if _, before := to.reached.LoadOrStore(n.dir.Member().ID, true); !before {
+				to.PeerChanged(peer.PeerStatus{Peer: peer.Peer{ID: n.dir.Member().ID}, Connected: true})
+			}
 			to.Deliver(ident.MemberID(m.GetFrom()), g, []*pb.Message{copied})
 		}
 	}
