@@ -148,7 +148,7 @@ func (m *Member) newStager(g *group, id datadir.Member, store *state.Store) (*sn
 	return snapshot.NewStager(snapshot.StagerOptions{
 		FS: m.opts.FS, Dir: g.keeper.files.ArtifactsDir(), Cluster: id.Cluster, Group: g.id, Self: id.ID, Store: store,
 		TTL: r.ArtifactTTL, PinAge: r.PinAge, MaxTransfers: r.MaxTransfers, Rate: r.Rate,
-		Now: m.opts.Now, Logger: m.log, Metrics: m.opts.Metrics,
+		Foreground: m.opts.Foreground, Now: m.opts.Now, Logger: m.log, Metrics: m.opts.Metrics,
 	})
 }
 

@@ -200,6 +200,7 @@ func (k *keeper) startFetch() *snapshot.Fetcher {
 		k.mu.since = time.Now()
 		k.mu.fetcher = snapshot.NewFetcher(snapshot.FetcherOptions{
 			FS: k.m.opts.FS, Dir: k.files.IncomingDir, Cluster: k.m.identity().Cluster, Group: k.group,
+			Foreground: k.m.opts.Foreground,
 		})
 	}
 	return k.mu.fetcher

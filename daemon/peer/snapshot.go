@@ -75,7 +75,7 @@ type SnapshotHeader struct {
 // SnapshotChunk is a piece of an artifact.
 type SnapshotChunk struct {
 	At   SnapshotCursor
-	Data []byte
+	Data []byte // belongs to the sender again once SnapshotSender.Chunk has returned
 	Sum  uint32 // CRC32C of Data
 	Term uint64
 }

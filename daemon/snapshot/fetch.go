@@ -74,6 +74,8 @@ type FetcherOptions struct {
 	Dir     func(id string) string // where the artifact of this id is gathered; its parent exists
 	Cluster ident.ClusterID
 	Group   ident.GroupID // 0 is a group too
+	// Foreground has nothing done beside the caller, so that file operations have one order.
+	Foreground bool
 }
 
 // Fetcher fetches one artifact, in as many attempts as it takes. Only Progress may be called from
@@ -87,14 +89,15 @@ type Fetcher struct {
 
 // incoming is an artifact of which some has arrived.
 //
-// Invariant: everything before next is written, and every whole file before it has the right sum.
+// Invariant: everything before next is written, and every whole file before it has the right sum. Between
+// two attempts all whole files are durable too.
 type incoming struct {
 	id       ID
 	manifest *Manifest
 	dir      string
 	next     Cursor
 	whole    int64          // bytes of the files before next
-	file     vfs.File       // next.File, open for writing; nil: at its beginning
+	file     *landing       // next.File, open for writing; nil: at its beginning
 	hash     *blake3.Hasher // of its first next.Offset bytes
 	done     bool           // all of it is durable
 }
@@ -132,7 +135,16 @@ func (f *Fetcher) Fetch(ctx context.Context, src Source, r Request) (*Artifact, 
 	if err := f.begin(h, r); err != nil {
 		return nil, err
 	}
-	if err := f.receive(stream, h.Term); err != nil {
+	disk := newWriteback(f.opts.Foreground)
+	err = f.receive(stream, h.Term, disk)
+	if failed := disk.wait(); failed != nil { // what is whole cannot be told from what is not
+		id := f.in.id
+		return nil, errors.Join(fmt.Errorf("write artifact %s of group %s: %w", id, r.Group, failed), f.Discard())
+	}
+	if err == nil {
+		err = f.in.finish(f.opts.FS)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("fetch artifact %s of group %s: %w", f.in.id, r.Group, err)
 	}
 	return &Artifact{ID: f.in.id, Term: h.Term, Manifest: f.in.manifest}, nil
@@ -203,15 +215,15 @@ func (f *Fetcher) room(dir string, need uint64) error {
 	return nil
 }
 
-// receive takes chunks until the artifact is whole.
-func (f *Fetcher) receive(stream Stream, term uint64) error {
+// receive takes chunks until the artifact is whole. What it leaves to disk may not be durable yet.
+func (f *Fetcher) receive(stream Stream, term uint64, disk *writeback) error {
 	in := f.in
 	for {
-		if err := in.skipEmpty(f.opts.FS); err != nil {
+		if err := in.skipEmpty(f.opts.FS, disk); err != nil {
 			return err
 		}
 		if in.next.File == len(in.manifest.Files) {
-			return in.finish(f.opts.FS)
+			return nil
 		}
 		c, err := stream.Next()
 		if errors.Is(err, io.EOF) {
@@ -220,7 +232,7 @@ func (f *Fetcher) receive(stream Stream, term uint64) error {
 		if err != nil {
 			return err
 		}
-		err = in.take(f.opts.FS, c, term)
+		err = in.take(f.opts.FS, c, term, disk)
 		f.arrived.Store(in.whole + in.next.Offset)
 		if err != nil {
 			return err
@@ -229,12 +241,12 @@ func (f *Fetcher) receive(stream Stream, term uint64) error {
 }
 
 // skipEmpty makes the empty files that come next: no chunk stands for them.
-func (in *incoming) skipEmpty(fs vfs.FS) error {
+func (in *incoming) skipEmpty(fs vfs.FS, disk *writeback) error {
 	for in.next.File < len(in.manifest.Files) && in.next.Offset == 0 && in.manifest.Files[in.next.File].Bytes == 0 {
 		if err := in.create(fs); err != nil {
 			return err
 		}
-		if err := in.endFile(); err != nil {
+		if err := in.endFile(disk); err != nil {
 			return err
 		}
 	}
@@ -242,7 +254,7 @@ func (in *incoming) skipEmpty(fs vfs.FS) error {
 }
 
 // take writes one chunk, which must be the next one and what it says to be.
-func (in *incoming) take(fs vfs.FS, c Chunk, term uint64) error {
+func (in *incoming) take(fs vfs.FS, c Chunk, term uint64, disk *writeback) error {
 	file := in.manifest.Files[in.next.File]
 	refuse := func(format string, args ...any) error {
 		return &TransferError{Source: in.manifest.Source, File: file.Name, Detail: fmt.Sprintf(format, args...)}
@@ -267,44 +279,47 @@ func (in *incoming) take(fs vfs.FS, c Chunk, term uint64) error {
 		in.spoiled()
 		return fmt.Errorf("write %d bytes of %s: %w", len(c.Data), file.Name, err)
 	}
+	if err := disk.wrote(in.file, len(c.Data)); err != nil {
+		return err
+	}
 	if in.next.Offset += int64(len(c.Data)); in.next.Offset == file.Bytes {
-		return in.endFile()
+		return in.endFile(disk)
 	}
 	return nil
 }
 
 // create begins the next file.
-func (in *incoming) create(fs vfs.FS) (err error) {
-	in.file, err = fs.Create(fs.PathJoin(in.dir, in.manifest.Files[in.next.File].Name), vfs.WriteCategoryUnspecified)
-	in.hash = blake3.New()
-	return err
+func (in *incoming) create(fs vfs.FS) error {
+	file, err := fs.Create(fs.PathJoin(in.dir, in.manifest.Files[in.next.File].Name), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	in.file, in.hash = &landing{File: file}, blake3.New()
+	return nil
 }
 
 // spoiled goes back to the beginning of the file, of which nothing is certain.
 func (in *incoming) spoiled() {
 	if in.file != nil {
-		_ = in.file.Close() // it is written anew
+		in.file.abandon()
 	}
 	in.file, in.next.Offset = nil, 0
 }
 
-// endFile verifies the file whose last byte was written, and makes it durable.
-func (in *incoming) endFile() error {
+// endFile verifies the file whose last byte was written, and leaves it to disk to make it durable.
+func (in *incoming) endFile(disk *writeback) error {
 	file := in.manifest.Files[in.next.File]
 	if sum := [sumBytes]byte(in.hash.Sum(nil)); sum != file.Sum {
 		in.spoiled()
 		return &TransferError{Source: in.manifest.Source, File: file.Name, Detail: fmt.Sprintf("BLAKE3 %x, want %x", sum, file.Sum)}
 	}
-	if err := in.file.Sync(); err != nil {
+	landed := in.file
+	in.file = nil
+	if err := disk.end(landed); err != nil {
 		in.spoiled()
-		return fmt.Errorf("sync %s: %w", file.Name, err)
+		return fmt.Errorf("sync and close %s: %w", file.Name, err)
 	}
-	if err := in.file.Close(); err != nil {
-		in.file = nil
-		in.spoiled()
-		return fmt.Errorf("close %s: %w", file.Name, err)
-	}
-	in.file, in.next = nil, Cursor{File: in.next.File + 1}
+	in.next = Cursor{File: in.next.File + 1}
 	in.whole += file.Bytes
 	return nil
 }
@@ -327,7 +342,7 @@ func (f *Fetcher) Discard() error {
 		return nil
 	}
 	if f.in.file != nil {
-		_ = f.in.file.Close() // it is removed
+		f.in.file.abandon()
 	}
 	dir := f.in.dir
 	f.in = nil

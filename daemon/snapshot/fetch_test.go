@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -196,3 +198,104 @@ func TestFetch_DiscardsWhenTheDiskIsFull(t *testing.T) {
 		t.Errorf("progress is %d of %d", arrived, total)
 	}
 }
+
+// tired is a disk whose files fail one call, the at-th, of a kind.
+type tired struct {
+	vfs.FS
+	syncs, pushes *atomic.Int64 // calls until one fails
+}
+
+var errTired = errors.New("input/output error")
+
+func (t tired) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := t.FS.Create(name, c)
+	return &tiredFile{f, t}, err
+}
+
+type tiredFile struct {
+	vfs.File
+	t tired
+}
+
+func (f *tiredFile) Sync() error {
+	if f.t.syncs.Add(-1) == 0 {
+		return errTired
+	}
+	return f.File.Sync()
+}
+
+func (f *tiredFile) SyncTo(n int64) (bool, error) {
+	if f.t.pushes.Add(-1) == 0 {
+		return false, errTired
+	}
+	return f.File.SyncTo(n)
+}
+
+// A file that does not get to the disk, which shows when others have arrived already, voids the artifact:
+// the next attempt brings all of it.
+func TestFetch_BeginsAnewWhenTheDiskFailsBehind(t *testing.T) {
+	for _, foreground := range []bool{false, true} {
+		for at := int64(1); ; at++ {
+			m, src := pair(t)
+			disk := tired{m.fs, new(atomic.Int64), new(atomic.Int64)}
+			disk.syncs.Store(at)
+			f := NewFetcher(FetcherOptions{FS: disk, Dir: m.files.IncomingDir, Cluster: testCluster, Foreground: foreground})
+			_, err := f.Fetch(t.Context(), src, Request{})
+			if err == nil {
+				if at == 1 {
+					t.Error("nothing was synced")
+				}
+				break
+			}
+			if !errors.Is(err, errTired) {
+				t.Fatalf("sync %d failed: Fetch = %v", at, err)
+			}
+			a, err := f.Fetch(t.Context(), src, Request{})
+			if err != nil {
+				t.Fatalf("after sync %d failed: %v", at, err)
+			}
+			if err := m.install(a); err != nil {
+				t.Fatalf("after sync %d failed: %v", at, err)
+			}
+		}
+	}
+}
+
+// The disk is asked to take a large file while it arrives, and holds up whoever is too far ahead of it.
+func TestWriteback_KeepsTheDiskBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		f, w := &landing{File: gated{gate: gate}}, newWriteback(false)
+		var ahead atomic.Int64
+		go func() {
+			for ahead.Load() < 2*maxBehind {
+				if err := w.wrote(f, pushBytes); err != nil {
+					t.Error(err)
+				}
+				ahead.Add(pushBytes)
+			}
+		}()
+		synctest.Wait()
+		if n := ahead.Load(); n != maxBehind+pushBytes {
+			t.Errorf("%d bytes were written to a disk that has taken none, want %d", n, int64(maxBehind+pushBytes))
+		}
+		close(gate)
+		synctest.Wait()
+		if err := errors.Join(w.end(f), w.wait()); err != nil || ahead.Load() != 2*maxBehind || f.pushed != 2*maxBehind {
+			t.Errorf("%d bytes written, %d pushed, %v", ahead.Load(), f.pushed, err)
+		}
+	})
+}
+
+// gated is a file on a disk that takes nothing before gate is closed.
+type gated struct {
+	vfs.File
+	gate chan struct{}
+}
+
+func (g gated) SyncTo(int64) (bool, error) {
+	<-g.gate
+	return false, nil
+}
+func (g gated) Sync() error  { return nil }
+func (g gated) Close() error { return nil }

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -246,6 +247,7 @@ func (l local) Open(ctx context.Context, r Request) (Header, Stream, error) {
 				return err
 			}
 		}
+		c.Data = bytes.Clone(c.Data)
 		q.chunks = append(q.chunks, c)
 		return nil
 	})

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -47,6 +49,8 @@ type StagerOptions struct {
 	PinAge       time.Duration // how long a pin holds at most; 0: 30 min
 	MaxTransfers int           // at a time; 0: 2
 	Rate         int64         // bytes a second, of all transfers together; 0: unlimited
+	// Foreground has nothing done beside the caller, so that file operations have one order.
+	Foreground bool
 
 	Now     func() time.Time      // nil: time.Now
 	Logger  *slog.Logger          // nil: silent
@@ -251,13 +255,8 @@ func (s *Stager) stage(dir string) (*artifact, error) {
 		return nil, fmt.Errorf("list %s: %w", dir, err)
 	}
 	slices.Sort(names)
-	buf := make([]byte, hashBytes)
-	for _, name := range names {
-		f, err := s.sum(dir, name, buf)
-		if err != nil {
-			return nil, err
-		}
-		m.Files = append(m.Files, f)
+	if m.Files, err = s.sumAll(dir, names); err != nil {
+		return nil, err
 	}
 	if detail := m.flaw(); detail != "" {
 		return nil, errors.New("the checkpoint cannot be shipped: " + detail)
@@ -270,7 +269,34 @@ func (s *Stager) stage(dir string) (*artifact, error) {
 	return a, nil
 }
 
-// sum reads one file of an artifact, through buf.
+// sumAll reads all files of an artifact, as many at a time as there are processors.
+func (s *Stager) sumAll(dir string, names []string) ([]File, error) {
+	workers := min(runtime.GOMAXPROCS(0), len(names))
+	if s.opts.Foreground {
+		workers = 1
+	}
+	files, errs := make([]File, len(names)), make([]error, workers)
+	var next atomic.Int64
+	sum := func(worker int) {
+		buf := make([]byte, hashBytes)
+		for i := next.Add(1) - 1; i < int64(len(names)); i = next.Add(1) - 1 {
+			if files[i], errs[worker] = s.sum(dir, names[i], buf); errs[worker] != nil {
+				return
+			}
+		}
+	}
+	var others sync.WaitGroup
+	for i := 1; i < workers; i++ {
+		others.Go(func() { sum(i) })
+	}
+	if workers > 0 {
+		sum(0)
+	}
+	others.Wait()
+	return files, errors.Join(errs...)
+}
+
+// sum reads one file of an artifact by way of buf.
 func (s *Stager) sum(dir, name string, buf []byte) (_ File, err error) {
 	f, err := s.opts.FS.Open(s.opts.FS.PathJoin(dir, name), vfs.SequentialReadsOption)
 	if err != nil {
@@ -309,15 +335,16 @@ func (l *Lease) Manifest() []byte { return l.a.encoded }
 // ID names the artifact.
 func (l *Lease) ID() ID { return l.a.id }
 
-// Send sends the files of the artifact from a cursor on, as fast as the stager's rate allows. It ends
-// with the first error of send, with ctx, or with the stager.
+// Send sends the files of the artifact from a cursor on, as fast as the stager's rate allows. The data of
+// a chunk is send's until it returns. It ends with the first error of send, with ctx, or with the stager.
 func (l *Lease) Send(ctx context.Context, from Cursor, send func(Chunk) error) error {
 	files := l.a.manifest.Files
 	if from.File < 0 || from.File > len(files) || from.File < len(files) && (from.Offset < 0 || from.Offset > files[from.File].Bytes) {
 		return fmt.Errorf("send artifact %s from file %d, offset %d: there is no such place", l.a.id, from.File, from.Offset)
 	}
+	buf := make([]byte, min(chunkBytes, l.a.manifest.Bytes()))
 	for i := from.File; i < len(files); i++ {
-		if err := l.sendFile(ctx, i, from.Offset, send); err != nil {
+		if err := l.sendFile(ctx, i, from.Offset, buf, send); err != nil {
 			return fmt.Errorf("send file %s of artifact %s: %w", files[i].Name, l.a.id, err)
 		}
 		from.Offset = 0
@@ -325,12 +352,12 @@ func (l *Lease) Send(ctx context.Context, from Cursor, send func(Chunk) error) e
 	return nil
 }
 
-func (l *Lease) sendFile(ctx context.Context, i int, offset int64, send func(Chunk) error) (err error) {
+func (l *Lease) sendFile(ctx context.Context, i int, offset int64, buf []byte, send func(Chunk) error) (err error) {
 	fs, file := l.s.opts.FS, l.a.manifest.Files[i]
 	if offset == file.Bytes {
 		return nil
 	}
-	f, err := fs.Open(fs.PathJoin(l.a.dir, file.Name))
+	f, err := fs.Open(fs.PathJoin(l.a.dir, file.Name), vfs.SequentialReadsOption)
 	if err != nil {
 		return err
 	}
@@ -339,7 +366,7 @@ func (l *Lease) sendFile(ctx context.Context, i int, offset int64, send func(Chu
 		if err := l.s.throttle.wait(ctx, l.s.life, chunkBytes); err != nil {
 			return err
 		}
-		b := make([]byte, min(chunkBytes, file.Bytes-offset))
+		b := buf[:min(int64(len(buf)), file.Bytes-offset)]
 		if n, err := f.ReadAt(b, offset); n < len(b) {
 			return fmt.Errorf("read %d bytes at offset %d: %w", len(b), offset, cmp.Or(err, io.ErrUnexpectedEOF))
 		}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -109,6 +110,7 @@ func (t *transfer) Chunk(x peer.SnapshotChunk) error {
 		return errBroken
 	}
 	t.left--
+	x.Data = bytes.Clone(x.Data)
 	t.chunks = append(t.chunks, x)
 	return nil
 }
