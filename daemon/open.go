@@ -243,8 +243,8 @@ func (d *Daemon) makeSurface() (err error) {
 		Data: d.member,
 		Crew: d.client, Faults: d.faults, MaxFault: c.Drills.MaxDuration,
 		Outbox: d.member.Outbox, Exchange: d.client,
-		Journal: d.journal,
-		Now:     d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, FanOut: c.Forward.FanOut, JoinWait: c.Membership.JoinWait, MaxDrift: c.Clock.MaxDrift,
+		Journal: d.journal, Memory: d.dir, Problem: httpd.Problem, Logger: d.log,
+		Now: d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, FanOut: c.Forward.FanOut, JoinWait: c.Membership.JoinWait, MaxDrift: c.Clock.MaxDrift,
 	})
 	if err != nil {
 		return err

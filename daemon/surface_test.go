@@ -20,7 +20,7 @@ import (
 
 // The behaviours of one surface over several members, under the names that they had before: a forwarded
 // write lands on the leader and replicates, promote fans out, status aggregates all regions, and is honest
-// about one that does not answer. Reconciling stands with the outbox.
+// about one that does not answer, reconcile converges and says how long it took.
 
 // regions are the members of a cluster, in this process, on real ports.
 type regions struct {
@@ -229,6 +229,78 @@ func TestSurface_StatusStaysHonestAboutTheUnreachable(t *testing.T) {
 			return fmt.Errorf("%v, %+v", s.Leader, s.Health)
 		}
 		return nil
+	})
+}
+
+// What two sides of a split took apart is on both after a reconcile, which needs no leader, says how long each
+// side took, and has nothing left to do the second time. When the split is over everything counts once.
+func TestSurface_ReconcileConvergesAndTimes(t *testing.T) {
+	r := startRegions(t, "us-east", "us-west", "ap-south")
+	leader, others := r.leader()
+	h := r.must(leader, "POST", "/items", `[{"id":"a"},{"id":"b"}]`, nil)
+	for _, name := range r.names {
+		r.must(name, "GET", "/items/b?min_index="+h.Get(api.HeaderIndex), "", nil)
+	}
+	r.stops[leader]()
+	r.until("nobody leads", func() error {
+		for _, name := range others {
+			if s := r.status(name); s.Leader != nil && *s.Leader == leader {
+				return fmt.Errorf("%s names %s", name, *s.Leader)
+			}
+		}
+		return nil
+	})
+	one, two := others[0], others[1]
+	// Two of three would elect a leader and deliver: they must not talk.
+	r.must(one, "POST", "/cluster/partition", `{"region":"`+two+`","duration_ms":60000,"operation_id":"split"}`, nil)
+	r.until("both are alone", func() error {
+		for _, name := range others {
+			var s api.LocalStatus
+			r.must(name, "GET", "/cluster/status/local", "", &s)
+			if s.Groups[0].Leader != nil {
+				return fmt.Errorf("%s still has a leader", name)
+			}
+		}
+		return nil
+	})
+	r.must(one, "POST", "/hardnegs?ack=local", `{"user":"u","item":"b","op":"hide"}`, nil)
+	r.must(one, "POST", "/signals?ack=local", `[{"item":"a","signal":"view"},{"item":"a","signal":"view"}]`, nil)
+	r.must(two, "POST", "/signals?ack=local", `{"item":"a","signal":"view"}`, nil)
+	shows := func(name string, views uint64, feed int) error {
+		var item api.ItemAnswer
+		r.must(name, "GET", "/items/a", "", &item)
+		var f api.FeedAnswer
+		r.must(name, "GET", "/feed?user=u", "", &f)
+		if item.Signals["view"].Count != views || len(f.Results) != feed {
+			return fmt.Errorf("%s shows %d views and a feed of %d, want %d and %d", name, item.Signals["view"].Count, len(f.Results), views, feed)
+		}
+		return nil
+	}
+	if err := errors.Join(shows(one, 2, 1), shows(two, 1, 2)); err != nil {
+		t.Errorf("while they are apart: %v", err)
+	}
+	body := `{"region":"` + two + `"}`
+	r.must(one, "POST", "/cluster/heal", `{"id":"split"}`, nil)
+	var first, second api.Reconciled
+	r.must(one, "POST", "/cluster/reconcile", body, &first)
+	if !first.OK || first.LocalElapsedMS < 1 || first.RemoteElapsedMS < 1 || first.OpsApplied > 4 || first.Region != two {
+		t.Errorf("the first reconcile: %+v", first)
+	}
+	// The outbox carries it or, if a leader was quick, the log: in either case it is on both sides.
+	if err := errors.Join(shows(one, 3, 1), shows(two, 3, 1)); err != nil {
+		t.Errorf("after the reconcile: %v", err)
+	}
+	r.must(one, "POST", "/cluster/reconcile", body, &second)
+	if !second.OK || second.OpsApplied != 0 {
+		t.Errorf("the second reconcile: %+v, want nothing to do", second)
+	}
+	r.until("everything is in the log", func() error {
+		for _, name := range others {
+			if s := r.status(name); s.Leader == nil || s.Regions[slices.Index(r.names, name)].Outbox.Pending != 0 {
+				return fmt.Errorf("%s: leader %v, outbox %+v", name, s.Leader, s.Regions[slices.Index(r.names, name)].Outbox)
+			}
+		}
+		return errors.Join(shows(one, 3, 1), shows(two, 3, 1))
 	})
 }
 

@@ -32,7 +32,7 @@ func newOpsCmd(f *ctl.Factory) *cobra.Command {
 		Use:   "ops",
 		Short: "Show what became of a change",
 		Long: `Show what became of a change. Every command that changes the cluster is an operation with
-an id; the member that ran it remembers it until it stops. All members are asked.`,
+an id; the member that ran it remembers it, over a restart too. All members are asked.`,
 		Example:     "  tidalctl ops list\n  tidalctl ops show 5f0c2a9e7b1d4c33a8e6f901\n  tidalctl ops wait 5f0c2a9e7b1d4c33a8e6f901",
 		GroupID:     ctl.GroupRead,
 		Annotations: ctl.ImpactRead.Annotation(),

@@ -43,6 +43,7 @@ const (
 	CodeTransferInProgress Code = "transfer_in_progress"
 	CodeTransferFailed     Code = "transfer_failed"
 	CodeOtherLeader        Code = "other_leader"
+	CodeInterrupted        Code = "interrupted"
 	CodeNotLeader          Code = "not_leader"
 	CodeOverloaded         Code = "overloaded"
 	CodeDiskFull           Code = "disk_full"
@@ -107,6 +108,7 @@ func Codes() []CodeSpec {
 		{CodeTransferInProgress, http.StatusConflict, 6, "Leadership is moving already", true, EffectNone},
 		{CodeTransferFailed, http.StatusServiceUnavailable, 1, "Leadership did not move", true, EffectNone},
 		{CodeOtherLeader, http.StatusConflict, 1, "Another member leads now", false, EffectApplied},
+		{CodeInterrupted, http.StatusServiceUnavailable, 1, "A restart cut it short, and nothing came of it", true, EffectNone},
 		{CodeNotLeader, http.StatusMisdirectedRequest, 8, "This member does not lead", true, EffectNone},
 		{CodeOverloaded, http.StatusTooManyRequests, 1, "A queue is full", true, EffectNone},
 		{CodeDiskFull, http.StatusInsufficientStorage, 1, "The leader's disk is almost full", true, EffectNone},

@@ -35,7 +35,7 @@ const (
 	MinPromoteTimeoutMS      = 100
 	MaxPromoteTimeoutMS      = 60_000
 	MaxTransferLag           = 5_000 // entries
-	OperationsKept           = 256   // by each member, in memory
+	OperationsKept           = 256   // by each member
 	MaxPromoteConfirmationMS = 2_000 // after that a member counts as failed
 )
 
@@ -80,15 +80,16 @@ const (
 	OperationUnknown = "unknown" // it may have happened, or happen yet
 )
 
-// Operation is the body of GET /cluster/ops/{id}: one verb, as the member knows it that ran it. It is
-// kept in that member's memory, until it stops or OperationsKept newer ones came.
+// Operation is the body of GET /cluster/ops/{id}: one verb, as the member knows it that ran it. That
+// member keeps it, over restarts too, until OperationsKept newer ones came; of a dry run it remembers
+// nothing over a restart.
 type Operation struct {
 	Op         string     `json:"op"`
 	Verb       string     `json:"verb"`
 	State      string     `json:"state"`
 	Member     string     `json:"member"` // that ran it
 	StartedAt  time.Time  `json:"started_at"`
-	FinishedAt *time.Time `json:"finished_at"` // null while it runs
+	FinishedAt *time.Time `json:"finished_at"` // null while it runs, or where a restart cut it short
 	// Progress is how far a long verb is while it runs.
 	Progress *Progress       `json:"progress,omitempty"`
 	Result   json.RawMessage `json:"result,omitempty"`  // what the verb answered, once done

@@ -7,6 +7,7 @@
 //	  member           identity, see member.go
 //	  votes            term and vote of every group, see votes.go
 //	  witness          what other members promised, see witness.go
+//	  operations       what became of verbs that it ran, see operations.go
 //	  outbox/          writes that the log has not taken over, see package outbox
 //	  groups/0/
 //	    marker.current.*         names the current generation, see group.go

@@ -20,6 +20,9 @@ import (
 // diskFullRetryAfter is how soon another member may lead, or somebody may have made room.
 const diskFullRetryAfter = 2 * time.Second
 
+// Problem words an error as an answer would.
+func Problem(err error) *api.Problem { return problem(err) }
+
 // problem is the one place where errors become codes. What it does not know is internal: the caller
 // learns nothing of it, the log everything.
 func problem(err error) *api.Problem {

@@ -129,6 +129,13 @@ func (c *Client) History(ctx context.Context, addr string) (api.History, error) 
 	return h, err
 }
 
+// Operation asks the member at addr for an operation that it ran.
+func (c *Client) Operation(ctx context.Context, addr, id string) (api.Operation, error) {
+	var op api.Operation
+	err := c.tell(ctx, addr, "/cluster/ops/"+url.PathEscape(id), &op)
+	return op, err
+}
+
 // tell reads a member's own part of an answer.
 func (c *Client) tell(ctx context.Context, addr, path string, into any) error {
 	at, err := url.Parse(path)

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -121,9 +122,14 @@ func (s *Server) promote(w http.ResponseWriter, r *request, req api.PromoteReque
 	return writeJSON(w, http.StatusOK, result)
 }
 
-// getOperation tells what became of a verb that this member began.
+// getOperation tells what became of a verb, whichever member ran it. With the marker it tells of this
+// member's own.
 func (s *Server) getOperation(w http.ResponseWriter, r *request) error {
-	op, err := s.ops.Operation(r.PathValue("id"))
+	find := s.ops.AskOperation
+	if r.marked {
+		find = func(_ context.Context, id string) (ops.Operation, error) { return s.ops.Operation(id) }
+	}
+	op, err := find(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}

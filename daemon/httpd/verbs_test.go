@@ -3,6 +3,7 @@ package httpd_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,7 +42,12 @@ func TestPromote_RunsOnTheLeader(t *testing.T) {
 	if op.State != api.OperationDone || op.Member != "a" || op.Verb != "promote" || op.FinishedAt == nil {
 		t.Errorf("operation = %+v", op)
 	}
-	wantProblem(t, nodes[2].get("/cluster/ops/op-1"), api.CodeNotFound)
+	// Any member finds it; none of them ran the other one.
+	if op := decode[api.Operation](t, nodes[2].get("/cluster/ops/op-1")); op.State != api.OperationDone || op.Member != "a" {
+		t.Errorf("operation, asked of c = %+v", op)
+	}
+	wantProblem(t, nodes[2].get("/cluster/ops/op-1", "X-Tidal-Internal", "1"), api.CodeNotFound)
+	wantProblem(t, nodes[2].get("/cluster/ops/op-0"), api.CodeNotFound)
 	g = nodes[1].do("POST", "/cluster/promote", `{"region":"b","dry_run":true}`)
 	if p := decode[api.Promoted](t, g); g.status != 200 || !p.OK || p.Transfer != nil {
 		t.Errorf("a dry run where b leads = %d %s", g.status, g.body)
@@ -49,6 +55,16 @@ func TestPromote_RunsOnTheLeader(t *testing.T) {
 	g = nodes[0].do("POST", "/cluster/promote", `{"region":"c","no_wait":true,"operation_id":"op-2"}`)
 	if op := decode[api.Operation](t, g); g.status != 202 || op.Op != "op-2" {
 		t.Errorf("without waiting = %d %s", g.status, g.body)
+	}
+}
+
+// Where no member that answers ran an operation, those that do not are named: they may have.
+func TestOperation_OfAMemberThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	nodes := start(t, options{}, "a", "b")
+	gone := addGone(t, nodes)
+	if p := wantProblem(t, nodes[1].get("/cluster/ops/op-1"), api.CodeMemberUnreached); !strings.Contains(p.Detail, gone) {
+		t.Errorf("problem %+v, want that %s is named", p, gone)
 	}
 }
 

@@ -133,23 +133,24 @@ func (o *Ops) Partition(req api.PartitionRequest) (*Started, error) {
 	}
 	asked := req
 	asked.OperationID = ""
-	return o.start("partition", req.OperationID, asked, func(ctx context.Context, id string) (any, error) {
-		req.OperationID = id
+	in, err := faultIntent(opPartition, req.OperationID, req.DryRun, asked)
+	if err != nil {
+		return nil, err
+	}
+	return o.begin(in, func(ctx context.Context, op *operation) (any, error) {
+		req.OperationID = op.id
 		return o.partition(ctx, req, cuts)
 	})
 }
 
-// start begins an operation whose request is told from others by its JSON.
-func (o *Ops) start(verb, id string, request any, run func(ctx context.Context, id string) (any, error)) (*Started, error) {
+// faultIntent is the intent of a verb about faults. Its request is told from others by its JSON, without
+// the id.
+func faultIntent(verb, id string, dry bool, request any) (intent, error) {
 	text, err := json.Marshal(request)
 	if err != nil {
-		return nil, fmt.Errorf("encode the request of %s: %w", verb, err)
+		return intent{}, fmt.Errorf("encode the request of %s: %w", verb, err)
 	}
-	op, err := o.operations.begin(verb, id, string(text), o.opts.Now, run)
-	if err != nil {
-		return nil, err
-	}
-	return &Started{ops: o, op: op}, nil
+	return intent{verb: verb, id: id, request: string(text), dry: dry, urgent: true}, nil
 }
 
 // partitionCuts plans req, if this member may take faults, for so long.
@@ -291,8 +292,12 @@ func FaultEnded(l peer.Lease, early bool) journal.Fact {
 func (o *Ops) Heal(req api.HealRequest) (*Started, error) {
 	asked := req
 	asked.OperationID = ""
-	return o.start("heal", req.OperationID, asked, func(ctx context.Context, id string) (any, error) {
-		req.OperationID = id
+	in, err := faultIntent(opHeal, req.OperationID, req.DryRun, asked)
+	if err != nil {
+		return nil, err
+	}
+	return o.begin(in, func(ctx context.Context, op *operation) (any, error) {
+		req.OperationID = op.id
 		return o.heal(ctx, req), nil
 	})
 }
@@ -334,7 +339,7 @@ func (o *Ops) faultsUntil(id string, healed []api.Fault) time.Time {
 		return healed[i].ExpiresAt
 	}
 	if op := o.operations.find(id); op != nil && !op.running() {
-		if p, ok := op.result.(api.Partitioned); ok && p.ExpiresAt != nil {
+		if p, ok := resultOf[api.Partitioned](op); ok && p.ExpiresAt != nil {
 			return *p.ExpiresAt
 		}
 	}

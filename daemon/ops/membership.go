@@ -88,16 +88,18 @@ func (o *Ops) ChangeMember(verb string, req api.MemberRequest) (*Started, error)
 	if s := r.Status(); !isLeader(s) {
 		return nil, &replica.NotLeaderError{Term: s.Term, Leader: s.Leader}
 	}
-	request := fmt.Sprintf("%s dry_run=%t override=%s", req.Name, req.DryRun, strings.Join(req.Override, ","))
-	op, err := o.operations.begin("members "+verb, req.OperationID, request, o.opts.Now, func(ctx context.Context, id string) (any, error) {
+	in := intent{
+		verb: opMembers + verb, id: req.OperationID, request: fmt.Sprintf("%s dry_run=%t override=%s", req.Name, req.DryRun, strings.Join(req.Override, ",")),
+		about: req.Name, dry: req.DryRun,
+	}
+	if m, ok := o.opts.Member.Roster().Named(req.Name); ok {
+		in.target = m.ID
+	}
+	return o.begin(in, func(ctx context.Context, op *operation) (any, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(req.TimeoutMS)*time.Millisecond, ErrVerbTimeout)
 		defer cancel()
-		return o.changeMember(ctx, verb, id, req)
+		return o.changeMember(ctx, verb, op.id, req)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &Started{ops: o, op: op}, nil
 }
 
 func (o *Ops) changeMember(ctx context.Context, verb, id string, req api.MemberRequest) (any, error) {

@@ -9,11 +9,14 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
 )
 
 // ErrStopping refuses a verb, or is why one ended early: this member is stopping.
@@ -40,18 +43,40 @@ func (e *BusyOperationsError) Error() string {
 	return fmt.Sprintf("%d operations are running here, limit %d", e.Running, e.Limit)
 }
 
+// intent is what an operation is for.
+type intent struct {
+	verb string
+	// id is the caller's; empty: a fresh one.
+	id string
+	// request tells it from another request under the same id.
+	request string
+	// about names the member that it is about, target is that member; "" and 0: none, or several.
+	about  string
+	target ident.MemberID
+	// dry: nothing changes, so nobody has to know of it after a restart.
+	dry bool
+	// urgent: it must not wait for the disk to begin, because it ends what may ail the disk's owner.
+	urgent bool
+}
+
 // operation is one verb that was asked for. It runs on its own goroutine and does not end with its
 // caller: who stops waiting can ask for it again by its id.
 type operation struct {
-	id, verb, request string
-	started           time.Time // wall time
+	intent
+	started time.Time // wall time
 
 	progress atomic.Pointer[api.Progress] // of a verb that tells; nil: it does not
 
-	done     chan struct{} // closed when the rest is set
-	finished time.Time
-	result   any
+	done  chan struct{} // closed when others may know of the rest
+	ended atomic.Bool   // the rest is set
+
+	finished time.Time // zero: nobody knows, the process that ran it was ended
+	result   any       // a json.RawMessage, if an earlier process came to it
 	err      error
+	// interrupted: an earlier process of this member began it, and was ended before it knew more.
+	interrupted bool
+	// cut: this process was told to stop before it knew more.
+	cut bool
 }
 
 func (op *operation) running() bool {
@@ -66,6 +91,8 @@ func (op *operation) running() bool {
 // operations are those that this member began, at most limit.
 type operations struct {
 	limit int
+	now   func() time.Time
+	kept  *keeper
 	life  context.Context // of all of them
 	end   context.CancelCauseFunc
 	work  sync.WaitGroup
@@ -77,8 +104,8 @@ type operations struct {
 	}
 }
 
-func newOperations(limit int) *operations {
-	o := &operations{limit: limit}
+func newOperations(limit int, now func() time.Time, kept *keeper) *operations {
+	o := &operations{limit: limit, now: now, kept: kept}
 	o.life, o.end = context.WithCancelCause(context.Background())
 	return o
 }
@@ -113,41 +140,86 @@ func (o *operations) findLocked(id string) *operation {
 	return o.mu.all[i]
 }
 
+// replace puts known in the place of op, if that is still there.
+func (o *operations) replace(op, known *operation) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := slices.Index(o.mu.all, op)
+	if i >= 0 {
+		o.mu.all[i] = known
+	}
+	return i >= 0
+}
+
 var operationIDs = regexp.MustCompile(fmt.Sprintf(`^[A-Za-z0-9._-]{1,%d}$`, api.MaxOperationIDBytes))
 
-// begin starts run under id, or joins the operation that has this id already: it runs, or ran and may
-// have changed something. One that failed and changed nothing is begun anew. An empty id: a fresh one.
-func (o *operations) begin(verb, id, request string, now func() time.Time, run func(ctx context.Context, id string) (any, error)) (*operation, error) {
-	if id == "" {
-		id = newOperationID()
-	} else if !operationIDs.MatchString(id) {
-		return nil, &BadOperationError{ID: id}
+// begin starts run for what is intended, or joins the operation that has this id already: it runs, or ran
+// and may have changed something. One that failed and changed nothing is begun anew. It is written down
+// before it runs and before anybody hears of it, so that a member that is killed still knows of it.
+func (o *operations) begin(in intent, run func(ctx context.Context, op *operation) (any, error)) (*operation, error) {
+	op, joined, err := o.admit(in)
+	if err != nil || joined {
+		return op, err
+	}
+	if !op.dry && !op.urgent {
+		o.kept.save(o.list)
+	}
+	go func() { // counted in by admit
+		defer o.work.Done()
+		o.run(op, run)
+	}()
+	return op, nil
+}
+
+// admit makes the operation, or finds the one to join. One that it made is counted in: it ends with
+// work.Done.
+func (o *operations) admit(in intent) (op *operation, joined bool, err error) {
+	if in.id == "" {
+		in.id = newOperationID()
+	} else if !operationIDs.MatchString(in.id) {
+		return nil, false, &BadOperationError{ID: in.id}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.mu.closed {
-		return nil, ErrStopping
+		return nil, false, ErrStopping
 	}
-	if old := o.findLocked(id); old != nil {
-		if old.verb != verb || old.request != request {
-			return nil, &ReusedOperationError{ID: id, Verb: old.verb}
+	if old := o.findLocked(in.id); old != nil {
+		if old.verb != in.verb || old.request != in.request {
+			return nil, false, &ReusedOperationError{ID: in.id, Verb: old.verb}
 		}
 		if old.running() || old.err == nil || !changedNothing(old.err) {
-			return old, nil
+			return old, true, nil
 		}
 		o.mu.all = slices.DeleteFunc(o.mu.all, func(op *operation) bool { return op == old })
 	}
 	if err := o.makeRoomLocked(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	op := &operation{id: id, verb: verb, request: request, started: now(), done: make(chan struct{})}
+	op = &operation{intent: in, started: o.now(), done: make(chan struct{})}
 	o.mu.all = append(o.mu.all, op)
-	o.work.Go(func() {
+	o.work.Add(1)
+	return op, false, nil
+}
+
+// run carries op out. Its end is written down before anybody hears of it: a member that is killed then must
+// not know less than it said. What is urgent waits for no disk.
+func (o *operations) run(op *operation, run func(ctx context.Context, op *operation) (any, error)) {
+	if op.urgent && !op.dry {
+		o.work.Go(func() { o.kept.save(o.list) })
+	}
+	op.result, op.err = run(o.life, op)
+	op.finished = o.now()
+	op.cut = o.life.Err() != nil && op.err != nil && !changedNothing(op.err)
+	op.ended.Store(true)
+	if op.urgent {
+		close(op.done)
+	} else {
 		defer close(op.done)
-		op.result, op.err = run(o.life, id)
-		op.finished = now()
-	})
-	return op, nil
+	}
+	if !op.dry {
+		o.kept.save(o.list)
+	}
 }
 
 // makeRoomLocked forgets the oldest finished operation when the table is full.
@@ -192,6 +264,40 @@ func (o *Ops) Operation(id string) (Operation, error) {
 	return o.describe(op)
 }
 
+// AskOperation is Operation, on whichever member ran it: where that is not this one, all others are asked
+// at once, for Options.FanOut. Errors: *NotFoundError; an *api.Problem where a member did not answer that
+// may know.
+func (o *Ops) AskOperation(ctx context.Context, id string) (Operation, error) {
+	op, err := o.Operation(id)
+	if _, unknown := errors.AsType[*NotFoundError](err); !unknown || o.opts.Teller == nil {
+		return op, err
+	}
+	others := slices.DeleteFunc(slices.Clone(o.everybody()), func(m membership.Member) bool { return m.Name == o.name })
+	told := make(chan api.Operation, len(others))
+	errs := o.each(ctx, others, func(ctx context.Context, m membership.Member) error {
+		op, err := o.opts.Teller.Operation(ctx, o.httpAddr(m), id)
+		if err == nil {
+			told <- op
+		}
+		return err
+	})
+	select {
+	case op := <-told:
+		return Operation{Operation: op}, nil
+	default:
+	}
+	var silent []string
+	for i, m := range others {
+		if p, ok := errors.AsType[*api.Problem](errs[i]); !ok || p.Code != api.CodeNotFound {
+			silent = append(silent, fmt.Sprintf("%s: %v", m.Name, errs[i]))
+		}
+	}
+	if len(silent) > 0 {
+		return Operation{}, api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("no member that answers ran an operation %q; not asked: %s", id, strings.Join(silent, "; ")))
+	}
+	return Operation{}, err
+}
+
 // Operations returns what is known now of every operation that is kept, newest first.
 func (o *Ops) Operations() ([]Operation, error) {
 	kept := o.operations.list()
@@ -212,7 +318,10 @@ func (o *Ops) describe(op *operation) (Operation, error) {
 		out.Progress = op.progress.Load()
 		return out, nil
 	}
-	out.FinishedAt, out.Err = new(op.finished.UTC()), op.err
+	op = o.settle(op)
+	if out.Err = op.err; !op.finished.IsZero() {
+		out.FinishedAt = new(op.finished.UTC())
+	}
 	p, known := errors.AsType[*api.Problem](op.err)
 	switch {
 	case op.err == nil:
@@ -228,6 +337,37 @@ func (o *Ops) describe(op *operation) (Operation, error) {
 	}
 	return out, nil
 }
+
+// begin starts an operation.
+func (o *Ops) begin(in intent, run func(ctx context.Context, op *operation) (any, error)) (*Started, error) {
+	if old := o.operations.find(in.id); old != nil && !old.running() {
+		o.settle(old)
+	}
+	op, err := o.operations.begin(in, run)
+	if err != nil {
+		return nil, err
+	}
+	return &Started{ops: o, op: op}, nil
+}
+
+// Started is an operation under way.
+type Started struct {
+	ops *Ops
+	op  *operation
+}
+
+// Wait returns what the verb returned, or the cause of ctx; the operation goes on then.
+func (s *Started) Wait(ctx context.Context) (any, error) {
+	select {
+	case <-s.op.done:
+		return s.op.result, s.op.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Describe returns what is known of the operation now.
+func (s *Started) Describe() (Operation, error) { return s.ops.describe(s.op) }
 
 // Close ends the operations that run and waits for them; later ones are refused.
 func (o *Ops) Close() { o.operations.close() }

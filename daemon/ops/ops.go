@@ -12,6 +12,7 @@ package ops
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -86,6 +87,10 @@ type Options struct {
 	Exchange Exchanger // required with Outbox
 	// Journal is what this member sees happen; nil: nothing ever.
 	Journal *journal.Journal
+	// Memory keeps operations over a restart; nil: they are forgotten.
+	Memory Memory
+	// Problem words an error as the surface does. Required with Memory.
+	Problem func(error) *api.Problem
 
 	// Faults is this member's fault table; nil: there are no drills. MaxFault is how long a fault may
 	// last, 15 min. Crew is needed where there are other members that may have faults.
@@ -104,7 +109,8 @@ type Options struct {
 	// MaxDrift is how far ahead of this member's clock the time of a signal may be. 500 ms.
 	MaxDrift time.Duration
 
-	Now func() time.Time // wall time, where it becomes data; nil: time.Now
+	Now    func() time.Time // wall time, where it becomes data; nil: time.Now
+	Logger *slog.Logger     // nil: silent
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -113,6 +119,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Outbox != nil && o.Exchange == nil {
 		return o, errors.New("ops: Exchange is required with Outbox")
+	}
+	if o.Memory != nil && o.Problem == nil {
+		return o, errors.New("ops: Problem is required with Memory")
 	}
 	if o.QuorumTimeout == 0 {
 		o.QuorumTimeout = 3 * time.Second
@@ -141,6 +150,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	return o, nil
 }
 
@@ -161,7 +173,10 @@ func New(opts Options) (*Ops, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Ops{opts: opts, name: opts.Member.Status().Name, operations: newOperations(api.OperationsKept)}, nil
+	o := &Ops{opts: opts, name: opts.Member.Status().Name}
+	o.operations = newOperations(api.OperationsKept, opts.Now, &keeper{memory: opts.Memory, word: opts.Problem, log: opts.Logger})
+	o.remember()
+	return o, nil
 }
 
 // Position says who answers and what its state reflects.

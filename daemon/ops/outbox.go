@@ -191,16 +191,12 @@ func (o *Ops) Reconcile(req api.ReconcileRequest) (*Started, error) {
 	if err != nil {
 		return nil, err
 	}
-	request := fmt.Sprintf("%s dry_run=%t", req.Region, req.DryRun)
-	op, err := o.operations.begin("reconcile", req.OperationID, request, o.opts.Now, func(ctx context.Context, id string) (any, error) {
+	in := intent{verb: opReconcile, id: req.OperationID, request: fmt.Sprintf("%s dry_run=%t", req.Region, req.DryRun), about: req.Region, dry: req.DryRun}
+	return o.begin(in, func(ctx context.Context, op *operation) (any, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, api.ReconcileTimeoutMS*time.Millisecond, ErrVerbTimeout)
 		defer cancel()
-		return o.reconcile(ctx, box, addr, api.Reconciled{Op: id, Region: req.Region, DryRun: req.DryRun, Forked: []string{}})
+		return o.reconcile(ctx, box, addr, api.Reconciled{Op: op.id, Region: req.Region, DryRun: req.DryRun, Forked: []string{}})
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &Started{ops: o, op: op}, nil
 }
 
 func (o *Ops) reconcile(ctx context.Context, box *outbox.Box, addr string, out api.Reconciled) (any, error) {

@@ -47,40 +47,17 @@ func (o *Ops) Promote(req api.PromoteRequest) (*Started, error) {
 	default:
 		return nil, &replica.NotLeaderError{Term: s.Term, Leader: s.Leader}
 	}
-	request := fmt.Sprintf("%s dry_run=%t", req.Region, req.DryRun)
-	op, err := o.operations.begin("promote", req.OperationID, request, o.opts.Now, func(ctx context.Context, id string) (any, error) {
+	in := intent{verb: opPromote, id: req.OperationID, request: fmt.Sprintf("%s dry_run=%t", req.Region, req.DryRun), about: req.Region, target: target.ID, dry: req.DryRun}
+	return o.begin(in, func(ctx context.Context, op *operation) (any, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(req.TimeoutMS)*time.Millisecond, ErrVerbTimeout)
 		defer cancel()
-		out := api.Promoted{Op: id, DryRun: req.DryRun, Checks: []api.Check{}, Acked: []string{}, Failed: []string{}}
+		out := api.Promoted{Op: op.id, DryRun: req.DryRun, Checks: []api.Check{}, Acked: []string{}, Failed: []string{}}
 		return run(ctx, r, target, out)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &Started{ops: o, op: op}, nil
 }
 
 // ErrVerbTimeout is the cause of the end of a verb that ran out of the time it was given.
 var ErrVerbTimeout = errors.New("the time that it was given ran out")
-
-// Started is an operation under way.
-type Started struct {
-	ops *Ops
-	op  *operation
-}
-
-// Wait returns what the verb returned, or the cause of ctx; the operation goes on then.
-func (s *Started) Wait(ctx context.Context) (any, error) {
-	select {
-	case <-s.op.done:
-		return s.op.result, s.op.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-// Describe returns what is known of the operation now.
-func (s *Started) Describe() (Operation, error) { return s.ops.describe(s.op) }
 
 // transfer hands leadership to target. Errors are *api.Problem, or those of the replica that say that
 // nothing happened.

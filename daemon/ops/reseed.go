@@ -32,18 +32,12 @@ func (o *Ops) Reseed(req api.ReseedRequest) (*Started, error) {
 		}
 		from = m.ID
 	}
-	request := fmt.Sprintf("%s from=%s dry_run=%t", req.Region, req.From, req.DryRun)
-	op, err := o.operations.begin("reseed", req.OperationID, request, o.opts.Now, func(ctx context.Context, id string) (any, error) {
-		return o.reseed(ctx, req, from, api.Reseeded{Op: id, Region: req.Region, DryRun: req.DryRun})
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &Started{ops: o, op: op}, nil
+	in := intent{verb: opReseed, id: req.OperationID, request: fmt.Sprintf("%s from=%s dry_run=%t", req.Region, req.From, req.DryRun), about: req.Region, dry: req.DryRun}
+	return o.begin(in, func(ctx context.Context, op *operation) (any, error) { return o.reseed(ctx, req, from, op) })
 }
 
-func (o *Ops) reseed(ctx context.Context, req api.ReseedRequest, from ident.MemberID, out api.Reseeded) (any, error) {
-	start := time.Now()
+func (o *Ops) reseed(ctx context.Context, req api.ReseedRequest, from ident.MemberID, op *operation) (any, error) {
+	out := api.Reseeded{Op: op.id, Region: req.Region, DryRun: req.DryRun}
 	before, ok := o.surfaceStatus()
 	if !ok {
 		return nil, member.ErrNotBorn
@@ -60,14 +54,39 @@ func (o *Ops) reseed(ctx context.Context, req api.ReseedRequest, from ident.Memb
 	if err := o.opts.Data.Reseed(surface, from); err != nil {
 		return nil, reseedProblem(err)
 	}
-	op := o.operations.find(out.Op)
+	return o.watchReseed(ctx, op, out, before.Reseeds, time.Duration(req.StallTimeoutMS)*time.Millisecond)
+}
+
+// resumeReseed goes on with a reseed that an earlier process of this member began: what that latched is
+// carried out by this one. Where nothing is latched nobody knows whether it was, or is done.
+func (o *Ops) resumeReseed(ctx context.Context, op *operation) (any, error) {
+	poll := time.NewTicker(reseedPoll)
+	defer poll.Stop()
+	for {
+		if s, ok := o.surfaceStatus(); ok {
+			if s.Reseed == nil && s.Reseeds == 0 {
+				return nil, op.cutShort(o.name)
+			}
+			return o.watchReseed(ctx, op, api.Reseeded{Op: op.id, Region: op.about, Checks: []api.Check{}}, 0, api.DefaultStallTimeoutMS*time.Millisecond)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, op.cutShort(o.name)
+		case <-poll.C:
+		}
+	}
+}
+
+// watchReseed tells how far a reseed is that is latched, and returns when the replica has been replaced
+// since there were before of them, or when nothing has moved for stall.
+func (o *Ops) watchReseed(ctx context.Context, op *operation, out api.Reseeded, before uint64, stall time.Duration) (any, error) {
 	poll := time.NewTicker(reseedPoll)
 	defer poll.Stop()
 	var last api.Progress
 	for moved := time.Now(); ; {
 		s, _ := o.surfaceStatus()
-		if s.Reseeds > before.Reseeds && s.Reseed == nil && !s.Closed && s.Quarantine == nil {
-			out.OK, out.Index, out.Bytes, out.TookMS = true, s.Replica.Applied, last.Total, roundUp(time.Since(start))
+		if s.Reseeds > before && s.Reseed == nil && !s.Closed && s.Quarantine == nil {
+			out.OK, out.Index, out.Bytes, out.TookMS = true, s.Replica.Applied, last.Total, roundUp(o.opts.Now().Sub(op.started))
 			return out, nil
 		}
 		now := progress(s)
@@ -79,15 +98,16 @@ func (o *Ops) reseed(ctx context.Context, req api.ReseedRequest, from ident.Memb
 		}
 		last = now
 		op.progress.Store(&now)
-		stall := time.Duration(req.StallTimeoutMS) * time.Millisecond
 		if time.Since(moved) >= stall {
-			p := api.NewProblem(api.CodeReseedStalled, fmt.Sprintf("%s has been in phase %s for %s without getting on: %s", req.Region, now.Phase, stall, now.Detail))
+			p := api.NewProblem(api.CodeReseedStalled, fmt.Sprintf("%s has been in phase %s for %s without getting on: %s", out.Region, now.Phase, stall, now.Detail))
 			p.Try = "tidalctl status"
 			return nil, p
 		}
 		select {
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			p := api.NewProblem(api.CodeOutcomeUnknown, fmt.Sprintf("the data of %s is being replaced, and goes on to be: %v", out.Region, context.Cause(ctx)))
+			p.Try = "tidalctl ops wait " + op.id
+			return nil, p
 		case <-poll.C:
 		}
 	}
@@ -238,9 +258,9 @@ func settled(d member.DigestStatus, index uint64) bool {
 
 // ClearKept removes the replaced data that quarantines of this member kept.
 func (o *Ops) ClearKept(req api.ClearRequest) (*Started, error) {
-	request := fmt.Sprintf("%s dry_run=%t", req.Region, req.DryRun)
-	op, err := o.operations.begin("quarantine clear", req.OperationID, request, o.opts.Now, func(_ context.Context, id string) (any, error) {
-		out := api.Cleared{OK: true, Op: id, Region: req.Region, DryRun: req.DryRun, Kept: []api.Kept{}}
+	in := intent{verb: opClear, id: req.OperationID, request: fmt.Sprintf("%s dry_run=%t", req.Region, req.DryRun), about: req.Region, dry: req.DryRun}
+	return o.begin(in, func(_ context.Context, op *operation) (any, error) {
+		out := api.Cleared{OK: true, Op: op.id, Region: req.Region, DryRun: req.DryRun, Kept: []api.Kept{}}
 		s, ok := o.surfaceStatus()
 		if !ok {
 			return nil, member.ErrNotBorn
@@ -258,10 +278,6 @@ func (o *Ops) ClearKept(req api.ClearRequest) (*Started, error) {
 		}
 		return out, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &Started{ops: o, op: op}, nil
 }
 
 // digest says how a state stands.

@@ -18,6 +18,8 @@ import (
 type Teller interface {
 	Why(ctx context.Context, addr, name string) (api.Why, error)
 	History(ctx context.Context, addr string) (api.History, error)
+	// Operation's error is an *api.Problem with CodeNotFound where that member never ran it.
+	Operation(ctx context.Context, addr, id string) (api.Operation, error)
 }
 
 // Why explains what holds the member called name back: from taking traffic, which it knows itself, and

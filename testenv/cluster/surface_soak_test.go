@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -227,4 +228,68 @@ func (c *Cluster) throughput(m api.DevMember, clients int) float64 {
 	}
 	writing.Wait()
 	return float64(acked.Load()) / time.Since(began).Seconds()
+}
+
+// The member that runs a change is killed before anybody could answer it. Asked by its id, of any member, the
+// operation is unknown at most until there is a leader again, and then what the membership says that it is.
+func TestSoak_SurfaceOperationsOutliveAKilledMember(t *testing.T) {
+	c := Start(t, Binary(t), Options{})
+	l := NewLedger(c, 4)
+	l.During(func() {
+		l.WaitAcked(50)
+		leader := c.Leader()
+		whole, err := c.promote(c.Member(leader), api.PromoteRequest{Region: leader, OperationID: "whole"})
+		if err != nil || !whole.OK {
+			t.Fatalf("promote %s: %+v, %v", leader, whole, err)
+		}
+		gone := c.besides(leader)
+		var resume []func()
+		for _, m := range c.others(leader) {
+			resume = append(resume, c.Pause(m.Name))
+		}
+		var op api.Operation
+		if _, err := c.Do(http.MethodPost, c.Member(leader), "/cluster/members/remove", api.MemberRequest{Name: gone.Name, OperationID: "cut", NoWait: true, TimeoutMS: 60_000}, &op); err != nil {
+			t.Fatalf("remove %s: %v", gone.Name, err)
+		}
+		was := c.pid(leader)
+		c.Signal(leader, syscall.SIGKILL)
+		c.Until(leader+" to be started again", func() error {
+			if c.pid(leader) == was {
+				return errors.New("not yet")
+			}
+			return c.Get(c.Member(leader), "/cluster/ops/cut", &op)
+		})
+		if op.Member != leader || op.State == api.OperationRunning || op.State == api.OperationDone {
+			t.Errorf("after the restart, alone: %+v", op)
+		}
+		for _, f := range resume {
+			f()
+		}
+		asked := c.others(leader, gone.Name)[0]
+		c.Until("the operation to be resolved", func() error {
+			if err := c.Get(asked, "/cluster/ops/cut", &op); err != nil {
+				return err
+			}
+			if op.State == api.OperationUnknown {
+				return errors.New(op.Problem.Detail)
+			}
+			return nil
+		})
+		t.Logf("what was cut short is %s", op.State)
+		var m api.Members
+		if err := c.Get(asked, "/cluster/members", &m); err != nil {
+			t.Fatal(err)
+		}
+		is := slices.ContainsFunc(m.Members, func(x api.Member) bool { return x.Name == gone.Name })
+		if is != (op.State == api.OperationFailed) || op.Member != leader {
+			t.Errorf("the operation is %+v, problem %+v, and %s is a member: %t", op, op.Problem, gone.Name, is)
+		}
+		if !is { // its disk stays as it was
+			c.Members = slices.DeleteFunc(slices.Clone(c.Members), func(m api.DevMember) bool { return m.Name == gone.Name })
+		}
+		if err := c.Get(asked, "/cluster/ops/whole", &op); err != nil || op.State != api.OperationDone || op.Member != leader {
+			t.Errorf("an operation that had ended: %+v, %v", op, err)
+		}
+	})
+	c.Audit(l)
 }
