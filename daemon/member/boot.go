@@ -113,7 +113,7 @@ func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) 
 	r, err := replica.Open(replica.Options{
 		Group: g.id, Self: id.ID,
 		Log: log, Recovered: recovered, Votes: m.opts.Dir, State: store, Apply: machine, Net: m.net,
-		Tick: m.opts.Tick, HeartbeatTicks: m.opts.HeartbeatTicks, ElectionTicks: m.opts.ElectionTicks,
+		Tick: m.opts.Tick, Beat: m.beat, HeartbeatTicks: m.opts.HeartbeatTicks, ElectionTicks: m.opts.ElectionTicks,
 		Now: m.opts.Now, Limits: m.opts.Limits, Logger: m.log, Metrics: reg,
 		Observe: replica.Observer{
 			OnRole:   m.watchRole(g.id),

@@ -79,14 +79,15 @@ type Disk struct {
 
 // watchDisk measures until ctx ends.
 func (m *Member) watchDisk(ctx context.Context) {
-	ticker := time.NewTicker(diskEvery)
-	defer ticker.Stop()
+	pulse := m.beat.Every(diskEvery)
+	defer pulse.Stop()
 	for {
 		m.measureDisk()
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-pulse.C:
+			pulse.Took()
 		}
 	}
 }

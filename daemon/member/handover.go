@@ -98,14 +98,15 @@ func (m *Member) patience() time.Duration {
 // watchLead has every group that this member leads handed over when its disk is full or stands still.
 // It returns when ctx ends.
 func (m *Member) watchLead(ctx context.Context) {
-	ticker := time.NewTicker(handoverEvery)
-	defer ticker.Stop()
+	pulse := m.beat.Every(handoverEvery)
+	defer pulse.Stop()
 	again := map[ident.GroupID]time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-ticker.C:
+		case now := <-pulse.C:
+			pulse.Took()
 			for _, g := range m.leads() {
 				if now.Before(again[g.id]) {
 					continue

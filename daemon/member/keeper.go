@@ -125,13 +125,14 @@ func (k *keeper) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(k.ended, cancel)()
-	ticker := time.NewTicker(keepEvery)
-	defer ticker.Stop()
+	pulse := k.m.beat.Every(keepEvery)
+	defer pulse.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-pulse.C:
+			pulse.Took()
 			k.keepLog()
 			k.checkRound()
 		case <-k.wake:

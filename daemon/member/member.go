@@ -146,6 +146,7 @@ type Member struct {
 	retention Retention // of opts, with its defaults
 	log       *slog.Logger
 	started   time.Time
+	beat      replica.Beat // of everything that is done again and again
 	metrics   *metrics
 	net       Network // set by Start, as is box
 	policy    membership.Policy
@@ -222,7 +223,7 @@ func New(opts Options) *Member {
 	if opts.OutboxRetention == 0 {
 		opts.OutboxRetention = defaultOutboxRetention
 	}
-	m := &Member{opts: opts, delivery: newDelivery(), retention: opts.Retention.withDefaults(), log: opts.Logger, started: opts.Now()}
+	m := &Member{opts: opts, delivery: newDelivery(), retention: opts.Retention.withDefaults(), log: opts.Logger, started: opts.Now(), beat: replica.NewBeat()}
 	m.mu.identity = opts.Dir.Member()
 	m.mu.phase = PhaseWaiting
 	m.mu.groups = map[ident.GroupID]*group{}

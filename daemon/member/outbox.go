@@ -86,13 +86,14 @@ func (d *delivery) due(c outbox.Chain, term uint64, now time.Time) bool {
 
 // runDelivery delivers what the outbox holds, until ctx ends.
 func (m *Member) runDelivery(ctx context.Context) {
-	ticker := time.NewTicker(deliverEvery)
-	defer ticker.Stop()
+	pulse := m.beat.Every(deliverEvery)
+	defer pulse.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-pulse.C:
+			pulse.Took()
 		case <-m.delivery.wake:
 		}
 		m.DeliverOutbox(ctx)

@@ -85,8 +85,8 @@ func newRegistrar(m *Member) *registrar {
 
 // run turns the registrar until ctx ends.
 func (r *registrar) run(ctx context.Context) {
-	ticker := time.NewTicker(registrarEvery)
-	defer ticker.Stop()
+	pulse := r.m.beat.Every(registrarEvery)
+	defer pulse.Stop()
 	for {
 		var landed <-chan struct{}
 		if r.flight != nil && !r.flight.landed {
@@ -98,7 +98,8 @@ func (r *registrar) run(ctx context.Context) {
 			return
 		case <-landed:
 			r.land()
-		case <-ticker.C:
+		case <-pulse.C:
+			pulse.Took()
 		case <-r.wake:
 		}
 		r.turn()

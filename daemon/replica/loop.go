@@ -80,13 +80,14 @@ func (b *batch) settle(err error) {
 
 func (r *Replica) runLoop() {
 	defer r.end()
-	ticker := time.NewTicker(r.opts.Tick)
-	defer ticker.Stop()
+	pulse := r.opts.Beat.Every(r.opts.Tick)
+	defer pulse.Stop()
 	for {
 		select {
 		case <-r.stop:
 			return
-		case <-ticker.C:
+		case <-pulse.C:
+			pulse.Took()
 			r.tick()
 		case <-r.wake:
 		}

@@ -115,6 +115,7 @@ type Options struct {
 	Net       Network
 
 	Tick           time.Duration // of the raft clock
+	Beat           Beat          // what its ticks keep to; zero: one of its own
 	ElectionTicks  int           // 0: 10
 	HeartbeatTicks int           // 0: 1
 
@@ -134,6 +135,9 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("replica: Log, Votes, State, Apply and Net are required")
 	case o.Tick <= 0:
 		return o, fmt.Errorf("replica: Tick %s is not positive", o.Tick)
+	}
+	if o.Beat == (Beat{}) {
+		o.Beat = NewBeat()
 	}
 	if o.FlushEvery == 0 {
 		o.FlushEvery = 30 * time.Second

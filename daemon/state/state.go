@@ -228,6 +228,9 @@ func open(o Options, fresh bool) (*Store, error) {
 		DisableAutomaticCompactions: o.Foreground,
 		DisableTableStats:           o.Foreground,
 	}
+	// One compaction at a time, and its end begins the next. Pebble's other scheduler asks ten times a
+	// second whether more may run by now, which wakes a member that has nothing to do.
+	opts.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = filter
 	}
