@@ -1,9 +1,11 @@
 package apply
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
@@ -27,18 +29,47 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("state at %s: the pairs of %s add up to %s, want %s", e.At, e.What, e.Have, e.Want)
 }
 
-// Digest makes the digest of what view shows from its pairs alone. pace is told of the bytes as they
-// are read and may wait, or end it with an error; nil: nobody is told.
-func Digest(view *state.View, pace func(bytes int) error) (state.Digest, error) {
-	s, err := scan(view, pace)
-	return s.digest, err
+// Digest makes the digest of what view shows from its pairs alone, on as many goroutines as readers says.
+func Digest(view *state.View, readers int) (state.Digest, error) {
+	keys, err := view.Split(readers)
+	if err != nil {
+		return state.Digest{}, err
+	}
+	lower, upper := entity.AllBounds()
+	bounds := slices.Concat([][]byte{lower}, within(keys, lower, upper), [][]byte{upper})
+	parts, errs := make([]scanned, len(bounds)-1), make([]error, len(bounds)-1)
+	var others sync.WaitGroup
+	for i := range parts[1:] {
+		others.Go(func() { parts[i+1], errs[i+1] = scan(view, bounds[i+1], bounds[i+2], nil) })
+	}
+	parts[0], errs[0] = scan(view, bounds[0], bounds[1], nil)
+	others.Wait()
+	whole := parts[0].digest
+	for _, p := range parts[1:] {
+		for i, sum := range p.digest.Sums {
+			whole.Sums[i] = whole.Sums[i].Plus(sum)
+		}
+	}
+	return whole, errors.Join(errs...)
+}
+
+// within returns those of keys that lie between lower and upper.
+func within(keys [][]byte, lower, upper []byte) (inside [][]byte) {
+	for _, k := range keys {
+		if bytes.Compare(k, lower) > 0 && bytes.Compare(k, upper) < 0 {
+			inside = append(inside, k)
+		}
+	}
+	return inside
 }
 
 // Scrub reads everything that view shows and compares it with the digest that was kept while it was
-// written, and the ranks with the rows that they follow from. It returns a *MismatchError where they
+// written, and the ranks with the rows that they follow from. pace is told of the bytes as they are read and
+// may wait, or end it with an error; nil: nobody is told. It returns a *MismatchError where they
 // differ, another error where something could not be read.
 func Scrub(view *state.View, pace func(bytes int) error) error {
-	s, err := scan(view, pace)
+	lower, upper := entity.AllBounds()
+	s, err := scan(view, lower, upper, pace)
 	if err != nil {
 		return err
 	}
@@ -56,19 +87,20 @@ func Scrub(view *state.View, pace func(bytes int) error) error {
 	return nil
 }
 
-// scanned is what a whole state adds up to.
+// scanned is what the pairs of a state, or of a part of it, add up to.
 type scanned struct {
 	digest state.Digest
 	ranks  state.Sum // of the rank keys that are there
 	ranked state.Sum // of those that follow from the rows
 }
 
-func scan(view *state.View, pace func(bytes int) error) (s scanned, err error) {
+// scan reads the pairs in [lower, upper).
+func scan(view *state.View, lower, upper []byte, pace func(bytes int) error) (s scanned, err error) {
 	s.digest = state.Digest{Version: entity.DigestVersion, Sums: make([]state.Sum, entity.Sums)}
 	var summer state.Summer
 	var row entity.Row
 	var rank []byte
-	it := view.Iter(entity.AllBounds())
+	it := view.Iter(lower, upper)
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for ok := it.First(); ok; ok = it.Next() {
 		key, value := it.Key(), it.Value()

@@ -21,6 +21,25 @@ func (g *group) scrub() error {
 	return Scrub(view, nil)
 }
 
+// share has several readers make the digest, and compares it with the one that was kept.
+func (g *group) share() error {
+	if _, err := g.store.Flush(); err != nil { // what is shared out is on the disk
+		return err
+	}
+	view := g.store.NewView()
+	defer view.Close()
+	for _, readers := range []int{1, 2, 5} {
+		d, err := Digest(view, readers)
+		if err != nil {
+			return err
+		}
+		if kept := view.Position().Digest; kept.Version != 0 && !d.Equal(kept) {
+			return fmt.Errorf("%d readers found digest %v, want %v", readers, d, kept)
+		}
+	}
+	return nil
+}
+
 // The digest that is kept from write to write is that of the pairs, whatever the log did.
 func TestDigest_IsThatOfThePairs(t *testing.T) {
 	t.Parallel()
@@ -33,7 +52,7 @@ func TestDigest_IsThatOfThePairs(t *testing.T) {
 				rt.Fatalf("apply: %v", err)
 			}
 			rest = rest[n:]
-			if err := g.scrub(); err != nil {
+			if err := errors.Join(g.scrub(), g.share()); err != nil {
 				rt.Fatal(err)
 			}
 		}

@@ -99,7 +99,7 @@ func New(store *state.Store) (*Machine, error) {
 	defer view.Close()
 	if m.pos.Digest.Version != entity.DigestVersion { // of a new member, or of an older binary
 		var err error
-		if m.pos.Digest, err = Digest(view, nil); err != nil {
+		if m.pos.Digest, err = Digest(view, 1); err != nil {
 			return nil, fmt.Errorf("digest the state at %s: %w", m.pos.Applied, err)
 		}
 	}

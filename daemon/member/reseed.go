@@ -200,7 +200,7 @@ func (k *keeper) startFetch() *snapshot.Fetcher {
 		k.mu.since = time.Now()
 		k.mu.fetcher = snapshot.NewFetcher(snapshot.FetcherOptions{
 			FS: k.m.opts.FS, Dir: k.files.IncomingDir, Cluster: k.m.identity().Cluster, Group: k.group,
-			Foreground: k.m.opts.Foreground,
+			Prove: k.m.proveArtifact, Foreground: k.m.opts.Foreground,
 		})
 	}
 	return k.mu.fetcher
@@ -233,7 +233,7 @@ func (k *keeper) install(a *snapshot.Artifact, src source) error {
 		if err != nil {
 			return nil // it is the old data
 		}
-		return verify(a, store)
+		return a.Verify(store.Position())
 	})
 	k.m.admit(g)
 	if g.takesPart() { // also where it is the old data: the leader's permit ends

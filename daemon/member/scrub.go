@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 
@@ -161,20 +162,24 @@ func (p *pace) wait(ctx context.Context, bytes int) error {
 	}
 }
 
-// verify makes the digest of an installed state from its pairs and holds it against what the artifact
-// promised.
-func verify(a *snapshot.Artifact, store *state.Store) error {
-	view := store.NewView()
-	defer view.Close()
-	at := view.Position()
-	if !mutantStoredDigestTrusted {
-		digest, err := apply.Digest(view, nil)
-		if err != nil {
-			return fmt.Errorf("digest the installed state at %s: %w", at.Applied, err)
-		}
-		at.Digest = digest
+// proveArtifact makes the digest of the state in dir, which nobody has open, from its pairs and holds it
+// against what the manifest of the artifact promises.
+func (m *Member) proveArtifact(dir string, manifest *snapshot.Manifest) error {
+	readers := runtime.GOMAXPROCS(0)
+	if m.opts.Foreground {
+		readers = 1
 	}
-	return a.Verify(at)
+	return state.Inspect(m.opts.FS, dir, func(view *state.View) error {
+		at := view.Position()
+		if !mutantStoredDigestTrusted {
+			digest, err := apply.Digest(view, readers)
+			if err != nil {
+				return fmt.Errorf("digest the state at %s: %w", at.Applied, err)
+			}
+			at.Digest = digest
+		}
+		return manifest.Promises(at)
+	})
 }
 
 // prove scrubs a state that was installed before this start, and whose artifact is gone.

@@ -41,6 +41,20 @@ func (e *NoRoomError) Error() string {
 	return fmt.Sprintf("an artifact needs %d bytes of disk, %d are free", e.Need, e.Free)
 }
 
+// ProofError says that the files of an artifact are those of its manifest, and that the state in them is not
+// the one that it promises, or cannot be read: what its source has is bad.
+type ProofError struct {
+	Source   ident.MemberID
+	Artifact ID
+	Err      error
+}
+
+func (e *ProofError) Error() string {
+	return fmt.Sprintf("artifact %s of member %s refused: %v", e.Artifact, e.Source, e.Err)
+}
+
+func (e *ProofError) Unwrap() error { return e.Err }
+
 // TransferError says that what arrived is not what the manifest promises.
 type TransferError struct {
 	Source ident.MemberID

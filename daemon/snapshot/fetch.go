@@ -74,6 +74,9 @@ type FetcherOptions struct {
 	Dir     func(id string) string // where the artifact of this id is gathered; its parent exists
 	Cluster ident.ClusterID
 	Group   ident.GroupID // 0 is a group too
+	// Prove says whether the state whose files are in dir is the one that the manifest promises: nobody has
+	// it open, and it is not durable yet. nil: nobody asks.
+	Prove func(dir string, m *Manifest) error
 	// Foreground has nothing done beside the caller, so that file operations have one order.
 	Foreground bool
 }
@@ -99,7 +102,7 @@ type incoming struct {
 	whole    int64          // bytes of the files before next
 	file     *landing       // next.File, open for writing; nil: at its beginning
 	hash     *blake3.Hasher // of its first next.Offset bytes
-	done     bool           // all of it is durable
+	done     bool           // all of it is proved and durable
 }
 
 // NewFetcher returns a fetcher that has fetched nothing.
@@ -108,7 +111,7 @@ func NewFetcher(o FetcherOptions) *Fetcher { return &Fetcher{opts: o} }
 // Progress returns how many bytes of how many have arrived; 0 of 0 before the manifest has.
 func (f *Fetcher) Progress() (arrived, total int64) { return f.arrived.Load(), f.total.Load() }
 
-// Artifact is what a Fetcher brought: verified, durable, and not yet installed.
+// Artifact is what a Fetcher brought: proved, durable, and not yet installed.
 type Artifact struct {
 	ID       ID
 	Term     uint64 // of the source when it began
@@ -137,12 +140,18 @@ func (f *Fetcher) Fetch(ctx context.Context, src Source, r Request) (*Artifact, 
 	}
 	disk := newWriteback(f.opts.Foreground)
 	err = f.receive(stream, h.Term, disk)
+	if err == nil {
+		err = f.prove() // while the disk works
+	}
 	if failed := disk.wait(); failed != nil { // what is whole cannot be told from what is not
 		id := f.in.id
 		return nil, errors.Join(fmt.Errorf("write artifact %s of group %s: %w", id, r.Group, failed), f.Discard())
 	}
 	if err == nil {
 		err = f.in.finish(f.opts.FS)
+	}
+	if errors.As(err, new(*ProofError)) {
+		return nil, errors.Join(err, f.Discard())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("fetch artifact %s of group %s: %w", f.in.id, r.Group, err)
@@ -321,6 +330,17 @@ func (in *incoming) endFile(disk *writeback) error {
 	}
 	in.next = Cursor{File: in.next.File + 1}
 	in.whole += file.Bytes
+	return nil
+}
+
+// prove judges an artifact all of which has arrived.
+func (f *Fetcher) prove() error {
+	if f.in.done || f.opts.Prove == nil {
+		return nil
+	}
+	if err := f.opts.Prove(f.in.dir, f.in.manifest); err != nil {
+		return &ProofError{Source: f.in.manifest.Source, Artifact: f.in.id, Err: err}
+	}
 	return nil
 }
 

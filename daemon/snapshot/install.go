@@ -76,10 +76,13 @@ func (i Install) Run() (datadir.Generation, error) {
 	return i.Files.Install(i.Artifact.ID.String(), newLog)
 }
 
-// Verify reports whether the state that was opened is the one that the artifact promised. The digest in
-// p was made anew, from the pairs that were installed.
-func (a *Artifact) Verify(p state.Position) error {
-	want := a.Manifest.Position
+// Verify reports whether the state that was opened is the one that the artifact promised.
+func (a *Artifact) Verify(p state.Position) error { return a.Manifest.Promises(p) }
+
+// Promises reports whether a state at p is the one that the manifest promises: whether it is the one that was
+// staged, if the digest in p was made anew from the pairs of the artifact.
+func (m *Manifest) Promises(p state.Position) error {
+	want := m.Position
 	if p.Applied != want.Applied {
 		return fmt.Errorf("installed state is at %s, its manifest says %s", p.Applied, want.Applied)
 	}

@@ -8,29 +8,32 @@ import (
 )
 
 const (
-	// pushBytes is how much of a file is written before the disk is asked to take it: it has something to
-	// do while the rest arrives, and never much to do at once.
-	pushBytes = 1 << 20
-	// maxBehind bounds what was written and the disk was not asked to take yet.
+	// pushBytes is how much of a file is written before the disk is asked to take it. Where little comes at
+	// a time the disk never has much to do at once, and others who sync there wait for little; where much
+	// comes, each push takes all that came during the one before.
+	pushBytes = 256 << 10
+	// maxBehind bounds what was written and the disk has not taken yet.
 	maxBehind = 128 << 20
-	// callBytes is what a call of the disk counts for at least, so that small files are bounded too.
-	callBytes = 128 << 10
+	// fileBytes is what a file counts for beside its bytes while it is synced, so that small ones are
+	// bounded too.
+	fileBytes = 128 << 10
 	// diskCalls is how many calls of the disk are under way at once: those that wait for a journal of the
 	// file system share its next commit.
 	diskCalls = 4
 )
 
-// writeback makes files durable beside the transfer that fills them. All methods but those of the calls
-// themselves belong to one goroutine, which must end with wait.
+// writeback makes files durable beside the transfer that fills them. Its methods belong to one goroutine,
+// which must end with wait.
 type writeback struct {
-	slots chan struct{} // an element for every call under way; nil: calls are made by the owner
-	calls sync.WaitGroup
-	room  sync.Cond // behind has become less
+	slots chan struct{} // an element for every call of the disk under way; nil: the owner makes them
+	tasks sync.WaitGroup
+	room  sync.Cond // behind has become less, or err was set
 
+	// mu guards the fields of every landing as well.
 	mu struct {
 		sync.Mutex
 		behind int64
-		err    error // the first one of a call
+		err    error // the first one of the disk
 	}
 }
 
@@ -44,79 +47,92 @@ func newWriteback(foreground bool) *writeback {
 	return w
 }
 
-// landing is a file on its way to the disk. It belongs to the owner of the writeback.
+// landing is a file on its way to the disk.
 type landing struct {
 	vfs.File
+	pushes sync.WaitGroup // of the task that pushes it
+
 	written, pushed int64
-	pushes          sync.WaitGroup
+	pushing, whole  bool
 }
 
 // wrote takes note of n bytes more in f, and waits while the disk is too far behind. It returns the error
 // of an earlier call.
 func (w *writeback) wrote(f *landing, n int) error {
-	f.written += int64(n)
-	if w.slots == nil || f.written-f.pushed < pushBytes {
-		return w.failed()
-	}
-	to := f.written
-	bytes := to - f.pushed
-	f.pushed = to
-	f.pushes.Add(1)
-	return w.call(bytes, nil, func() error {
-		defer f.pushes.Done()
-		_, err := f.SyncTo(to)
-		return err
-	})
-}
-
-// end makes f durable and closes it.
-func (w *writeback) end(f *landing) error {
-	return w.call(f.written-f.pushed, f.pushes.Wait, func() error {
-		return errors.Join(f.Sync(), f.Close())
-	})
-}
-
-// call makes a call of the disk, which takes bytes, once before has returned; nil: at once.
-func (w *writeback) call(bytes int64, before func(), call func() error) error {
 	if w.slots == nil {
-		return call()
+		return nil
 	}
-	bytes = max(bytes, callBytes)
-	w.mu.Lock()
-	for w.mu.behind > maxBehind {
-		w.room.Wait()
-	}
-	w.mu.behind += bytes
-	w.mu.Unlock()
-	w.calls.Go(func() {
-		if before != nil {
-			before()
-		}
-		w.slots <- struct{}{}
-		err := call()
-		<-w.slots
-		w.mu.Lock()
-		w.mu.behind -= bytes
-		if w.mu.err == nil {
-			w.mu.err = err
-		}
-		w.mu.Unlock()
-		w.room.Signal()
-	})
-	return w.failed()
-}
-
-// failed returns the first error of a call beside the owner.
-func (w *writeback) failed() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	f.written += int64(n)
+	w.mu.behind += int64(n)
+	if !f.pushing && f.written-f.pushed >= pushBytes {
+		f.pushing = true
+		f.pushes.Add(1)
+		w.tasks.Go(func() { w.push(f) })
+	}
+	for w.mu.behind > maxBehind && w.mu.err == nil {
+		w.room.Wait()
+	}
 	return w.mu.err
+}
+
+// push has the disk take what there is of f, until that is little, or all.
+func (w *writeback) push(f *landing) {
+	defer f.pushes.Done()
+	for {
+		w.mu.Lock()
+		from, to := f.pushed, f.written
+		if to-from < pushBytes || f.whole || w.mu.err != nil {
+			f.pushing = false
+			w.mu.Unlock()
+			return
+		}
+		f.pushed = to
+		w.mu.Unlock()
+		w.call(to-from, func() error {
+			_, err := f.SyncTo(to)
+			return err
+		})
+	}
+}
+
+// end makes f, which is whole, durable and closes it.
+func (w *writeback) end(f *landing) error {
+	if w.slots == nil {
+		return errors.Join(f.Sync(), f.Close())
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f.whole = true
+	w.mu.behind += fileBytes
+	w.tasks.Go(func() {
+		f.pushes.Wait() // whoever waits holds no slot
+		w.call(f.written-f.pushed+fileBytes, func() error { return errors.Join(f.Sync(), f.Close()) })
+	})
+	return w.mu.err
+}
+
+// call makes a call of the disk, which takes bytes.
+func (w *writeback) call(bytes int64, call func() error) {
+	w.slots <- struct{}{}
+	err := call()
+	<-w.slots
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.behind -= bytes
+	if w.mu.err == nil {
+		w.mu.err = err
+	}
+	w.room.Signal()
 }
 
 // wait waits for all calls and returns the first error of one.
 func (w *writeback) wait() error {
-	w.calls.Wait()
-	return w.failed()
+	w.tasks.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.err
 }
 
 // abandon closes a file that is written anew or removed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -35,7 +36,7 @@ func get(r pebble.Reader, key []byte) ([]byte, io.Closer, error) {
 	return value, closer, nil
 }
 
-// View is the store as it was at one moment. It belongs to one goroutine and must be closed: Close
+// View is the store as it was at one moment. It belongs to one goroutine, but for Iter, and must be closed: Close
 // of the store waits for it, and what it sees is kept on the disk.
 type View struct {
 	s        *Store
@@ -96,6 +97,38 @@ func (v *View) Iter(lower, upper []byte) *Iter {
 	}
 	it, err := v.snapshot.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	return &Iter{it: it, err: err}
+}
+
+// Split returns at most n-1 keys, ascending, that cut what is on the disk into parts of about the same size:
+// hints for readers that share the work. The iterators of a view may be made and used by several goroutines.
+func (v *View) Split(n int) ([][]byte, error) {
+	if v.err != nil || n < 2 {
+		return nil, v.err
+	}
+	levels, err := v.s.db.SSTables()
+	if err != nil {
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	var tables []pebble.SSTableInfo
+	var total uint64
+	for _, level := range levels {
+		for _, t := range level {
+			tables = append(tables, t)
+			total += t.Size
+		}
+	}
+	slices.SortFunc(tables, func(a, b pebble.SSTableInfo) int {
+		return bytes.Compare(a.Largest.UserKey, b.Largest.UserKey)
+	})
+	var keys [][]byte
+	var before uint64
+	for _, t := range tables {
+		before += t.Size
+		if part := uint64(len(keys) + 1); part < uint64(n) && before >= total*part/uint64(n) {
+			keys = append(keys, t.Largest.UserKey)
+		}
+	}
+	return slices.CompactFunc(keys, bytes.Equal), nil
 }
 
 // Close lets go of the view. A second Close does nothing.

@@ -85,7 +85,7 @@ func mutants() []mutant {
 		{tag: "pin_off_by_one", pkg: "daemon/snapshot", test: "TestPinned_KeepsTheStraddlingSegment"},
 		{tag: "learner_counted", pkg: "daemon/member", test: "TestJudge"},
 		{tag: "tie_blamed", pkg: "daemon/member", test: "TestJudge"},
-		{tag: "stored_digest_trusted", pkg: "daemon/member", test: "TestVerify_MakesTheDigestAnew"},
+		{tag: "stored_digest_trusted", pkg: "daemon/member", test: "TestProveArtifact_MakesTheDigestAnew"},
 		{tag: "two_recycles", pkg: "daemon/member", test: "TestPermission"},
 		{tag: "heard_unasked", pkg: "daemon/member", test: "TestDeliver_WaitsForTheOwnHello"},
 		{tag: "unsound_log_votes", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 50},
