@@ -148,8 +148,24 @@ func (m *Member) newStager(g *group, id datadir.Member, store *state.Store) (*sn
 	return snapshot.NewStager(snapshot.StagerOptions{
 		FS: m.opts.FS, Dir: g.keeper.files.ArtifactsDir(), Cluster: id.Cluster, Group: g.id, Self: id.ID, Store: store,
 		TTL: r.ArtifactTTL, PinAge: r.PinAge, MaxTransfers: r.MaxTransfers, Rate: r.Rate,
-		Foreground: m.opts.Foreground, Now: m.opts.Now, Logger: m.log, Metrics: m.opts.Metrics,
+		Load: m.loadOf(g), Foreground: m.opts.Foreground, Now: m.opts.Now, Logger: m.log, Metrics: m.opts.Metrics,
 	})
+}
+
+// loadOf returns what tells of the writes of g; nil where the clock is not the machine's.
+func (m *Member) loadOf(g *group) func() snapshot.Load {
+	if m.opts.Foreground {
+		return nil
+	}
+	return func() (l snapshot.Load) {
+		m.mu.RLock()
+		r := g.replica
+		m.mu.RUnlock()
+		if r != nil {
+			l.Writes, l.Took, l.Waiting = r.Load()
+		}
+		return l
+	}
 }
 
 // closeGroup closes a replica, then its files, and leaves a closed group in their place. judge looks

@@ -68,7 +68,8 @@ type loop struct {
 type batch struct {
 	writes []*write
 	term   uint64 // of the leader that proposed it
-	change bool   // proposed by Propose: one write, no outcome
+	at     time.Time
+	change bool // proposed by Propose: one write, no outcome
 }
 
 // settle answers every caller of b with err.
@@ -343,8 +344,9 @@ func (l *loop) noteStamps(frames []*consensus.Append) {
 // propose steps one proposal, answered through b.
 func (r *Replica) propose(b *batch, p *consensus.Proposal) {
 	r.loop.token++
-	p.Token, b.term = r.loop.token, r.role.Load().Term
+	p.Token, b.term, b.at = r.loop.token, r.role.Load().Term, time.Now()
 	r.loop.pending[p.Token] = b
+	r.load.waiting.Store(int64(len(r.loop.pending)))
 	r.metrics.proposals.Inc()
 	r.step(consensus.Input{Propose: p})
 }
@@ -361,6 +363,9 @@ func (r *Replica) answer(a consensus.Answer) {
 		return
 	}
 	delete(l.pending, a.Token)
+	r.load.answered.Add(1)
+	r.load.took.Add(int64(time.Since(b.at)))
+	r.load.waiting.Store(int64(len(l.pending)))
 	if !b.change && b.term == r.role.Load().Term {
 		l.inflight--
 	}

@@ -195,6 +195,12 @@ type Replica struct {
 	// synced counts the frames that a sync covers: written by the append worker, checked by the loop.
 	synced atomic.Uint64
 
+	// load is what was proposed for clients, and became of it: written by the loop.
+	load struct {
+		answered, waiting atomic.Int64 // entries
+		took              atomic.Int64 // nanoseconds from proposal to answer, added up
+	}
+
 	// durable is the last entry that is durable, never behind what this replica has said to peers, as
 	// Status may be.
 	durable struct {
@@ -473,6 +479,12 @@ func (l *loop) recoverClock(log Log, pos state.Position) error {
 		}
 	}
 	return nil
+}
+
+// Load returns how many entries with writes of clients were answered so far, how long that took from their
+// proposal, added up, and how many are proposed and not answered.
+func (r *Replica) Load() (answered uint64, took time.Duration, waiting int) {
+	return uint64(r.load.answered.Load()), time.Duration(r.load.took.Load()), int(r.load.waiting.Load())
 }
 
 // Durable returns the last entry that is durable here: at least everything that this replica has

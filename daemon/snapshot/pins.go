@@ -35,7 +35,7 @@ type Following struct {
 }
 
 // Pinned forgets the pins that are over, and returns the lowest index that must stay in the log;
-// Unpinned if none must. A pin ends when its consumer's log has reached it, with the artifact's time,
+// Unpinned if none must. It is called about once a second. A pin ends when its consumer's log has reached it, with the artifact's time,
 // and in any case with its own age and with the cap.
 func (s *Stager) Pinned(f Following) uint64 {
 	now := s.opts.Now()
@@ -48,6 +48,7 @@ func (s *Stager) Pinned(f Following) uint64 {
 		return true
 	}
 	s.mu.Lock()
+	atRest := !s.mu.staging && s.mu.transfers == 0
 	p := &s.mu.pins
 	for id, c := range p.consumers {
 		if match, ok := f.Match[id]; ok && match+1 >= c.index || over(c) {
@@ -63,6 +64,9 @@ func (s *Stager) Pinned(f Following) uint64 {
 	}
 	lowest := p.lowest()
 	s.mu.Unlock()
+	if atRest {
+		s.throttle.rest()
+	}
 	s.remove(gone)
 	for _, p := range capped {
 		s.metrics.capHits.Inc()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -25,9 +26,11 @@ import (
 
 const (
 	// chunkBytes is how much of a file travels at once.
-	chunkBytes = 512 << 10
+	chunkBytes = 256 << 10
 	// hashBytes is how much of a file is read at once to be summed.
-	hashBytes = 1 << 20
+	hashBytes = 256 << 10
+	// hashCost is how many bytes are summed at the cost of sending one, about.
+	hashCost = 4
 )
 
 // Store is the state to be staged. *state.Store implements it.
@@ -49,6 +52,8 @@ type StagerOptions struct {
 	PinAge       time.Duration // how long a pin holds at most; 0: 30 min
 	MaxTransfers int           // at a time; 0: 2
 	Rate         int64         // bytes a second, of all transfers together; 0: unlimited
+	// Load is what the source does for its clients, who go first; nil: nobody is looked after.
+	Load func() Load
 	// Foreground has nothing done beside the caller, so that file operations have one order.
 	Foreground bool
 
@@ -78,7 +83,7 @@ func (o StagerOptions) withDefaults() (StagerOptions, error) {
 type Stager struct {
 	opts     StagerOptions
 	metrics  *metrics
-	throttle throttle
+	throttle throttle // of everything that is summed and sent
 
 	life context.Context // until Close
 	end  context.CancelFunc
@@ -111,7 +116,7 @@ func NewStager(o StagerOptions) (*Stager, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stager{opts: o, throttle: throttle{rate: o.Rate}}
+	s := &Stager{opts: o, throttle: throttle{most: o.Rate, load: o.Load, rate: math.Inf(1)}}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.mu.pins.consumers, s.mu.serving = map[ident.MemberID]pin{}, map[ident.MemberID]int{}
 	s.metrics, err = newMetrics(o.Metrics, o.Group, s)
@@ -272,7 +277,7 @@ func (s *Stager) stage(dir string) (*artifact, error) {
 // sumAll reads all files of an artifact, as many at a time as there are processors.
 func (s *Stager) sumAll(dir string, names []string) ([]File, error) {
 	workers := min(runtime.GOMAXPROCS(0), len(names))
-	if s.opts.Foreground {
+	if s.opts.Foreground || s.throttle.paced() {
 		workers = 1
 	}
 	files, errs := make([]File, len(names)), make([]error, workers)
@@ -306,7 +311,7 @@ func (s *Stager) sum(dir, name string, buf []byte) (_ File, err error) {
 	h := blake3.New()
 	out := File{Name: name}
 	for {
-		if s.life.Err() != nil {
+		if err := s.throttle.work(s.life, int64(len(buf)/hashCost)); err != nil {
 			return File{}, ErrClosed
 		}
 		n, err := f.Read(buf)
@@ -363,7 +368,7 @@ func (l *Lease) sendFile(ctx context.Context, i int, offset int64, buf []byte, s
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	for offset < file.Bytes {
-		if err := l.s.throttle.wait(ctx, l.s.life, chunkBytes); err != nil {
+		if err := l.s.throttle.send(ctx, l.s.life, int64(len(buf))); err != nil {
 			return err
 		}
 		b := buf[:min(int64(len(buf)), file.Bytes-offset)]
@@ -397,44 +402,4 @@ func (l *Lease) Close(delivered bool) {
 	}
 	s.mu.Unlock()
 	s.remove(gone)
-}
-
-// throttle spreads bytes over time.
-type throttle struct {
-	rate int64 // bytes a second; 0: unlimited
-
-	mu   sync.Mutex
-	next time.Time // when the next byte may go
-}
-
-// wait returns when n more bytes may go, or with the error of whichever context ends first.
-func (t *throttle) wait(ctx, life context.Context, n int64) error {
-	var pause time.Duration
-	if t.rate > 0 {
-		t.mu.Lock()
-		now := time.Now()
-		if t.next.Before(now) {
-			t.next = now
-		}
-		pause = t.next.Sub(now)
-		t.next = t.next.Add(time.Duration(float64(n) / float64(t.rate) * float64(time.Second)))
-		t.mu.Unlock()
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	if pause <= 0 {
-		timer.Stop()
-		if life.Err() != nil {
-			return ErrClosed
-		}
-		return context.Cause(ctx)
-	}
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-life.Done():
-		return ErrClosed
-	}
 }

@@ -263,10 +263,10 @@ func TestRetention(t *testing.T) {
 }
 
 func TestThrottle(t *testing.T) {
-	th := throttle{rate: 1 << 20}
+	th := throttle{most: 1 << 20}
 	start := time.Now()
 	for range 4 {
-		if err := th.wait(t.Context(), t.Context(), 32<<10); err != nil {
+		if err := th.send(t.Context(), t.Context(), 32<<10); err != nil {
 			t.Fatal(err)
 		}
 	}
