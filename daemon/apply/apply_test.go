@@ -546,6 +546,57 @@ func TestMachine_FeedFollowsSignals(t *testing.T) {
 	}
 }
 
+// A store with the ranks of an older binary, or with some of each after a crash while they were moved, has
+// its own after the opening, and its position is where it was.
+func TestMachine_MovesTheRanksOfAnOlderBinary(t *testing.T) {
+	t.Parallel()
+	for _, left := range []int{0, 7} {
+		g := newGroup(t)
+		for i := range 20 {
+			g.write(doc(fmt.Sprintf("item-%02d", i), `{}`), view(fmt.Sprintf("item-%02d", i%12)))
+		}
+		want, at := g.ranks(), g.store.Position()
+		former, _ := entity.FormerRankBounds()
+		b := g.store.NewBatch()
+		b.DeleteRange([]byte(want[left]), []byte(want[len(want)-1]+"\xff"))
+		b.Set(append(former, "\x00\x00\x00\x01\x7f\xff\xff\xff\xff\xff\x48\xcbitem-03"...), nil)
+		if err := errors.Join(b.Commit(at), b.Close()); err != nil {
+			t.Fatal(err)
+		}
+		g.close()
+		g.open()
+		if got := g.ranks(); !slices.Equal(got, want) {
+			t.Errorf("ranks %q, want %q", got, want)
+		}
+		if got := g.store.Position(); !reflect.DeepEqual(got, at) {
+			t.Errorf("the store stands at %+v, want %+v", got, at)
+		}
+		g.write(view("item-03"))
+		if err := g.scrub(); err != nil {
+			t.Error(err)
+		}
+		g.close()
+	}
+}
+
+// ranks lists the keys of ranks, old and new.
+func (g *group) ranks() (keys []string) {
+	view := g.store.NewView()
+	defer view.Close()
+	former, end := entity.FormerRankBounds()
+	lower, upper := entity.RankBounds(1)
+	for _, bounds := range [][2][]byte{{former, end}, {lower, upper}} {
+		it := view.Iter(bounds[0], bounds[1])
+		for ok := it.First(); ok; ok = it.Next() {
+			keys = append(keys, string(it.Key()))
+		}
+		if err := it.Close(); err != nil {
+			g.t.Fatalf("read ranks: %v", err)
+		}
+	}
+	return keys
+}
+
 func TestRowCache_KeepsWhatWasUsedSince(t *testing.T) {
 	t.Parallel()
 	c := newRowCache(3 * (rowOverhead + 1))

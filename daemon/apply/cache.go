@@ -14,7 +14,7 @@ type rowKey struct {
 	id         string
 }
 
-// cachedRow is a row, decoded. There are many: its fields are laid out to fill 128 bytes.
+// cachedRow is a row, decoded. There are many: its fields are laid out without gaps.
 type cachedRow struct {
 	key rowKey
 	row entity.Row
@@ -24,8 +24,8 @@ type cachedRow struct {
 	item      *entity.Item
 	embedding *entity.Embedding
 
-	// rank is the bucket of the rank key in the store; there is one iff ranked.
-	rank   entity.Bucket
+	// rank is that of the rank key in the store; there is one iff ranked.
+	rank   entity.Mass
 	ranked bool
 
 	// stored says that the store has the row's pair, sum what it adds to the digest; zero: it has none.

@@ -126,7 +126,7 @@ func scan(view *state.View, lower, upper []byte, pace func(bytes int) error) (s 
 			return s, &MismatchError{At: view.Position().Applied, What: "rows", Detail: fmt.Sprintf("item %q: %v", id, err)}
 		}
 		if row.Exists {
-			rank = entity.AppendRankKey(rank[:0], c, row.Mass().Bucket(), id)
+			rank = entity.AppendRankKey(rank[:0], c, row.Rank(), id)
 			s.ranked = s.ranked.Plus(summer.Pair(rank, nil))
 		}
 	}

@@ -123,7 +123,7 @@ func TestScrub_FindsEveryChange(t *testing.T) {
 		{"hard negatives", "\x07\x00\x00\x00\x01\x00\x01ua", "h"},
 		{"receipts", "\x08\x00\x00\x00\x02" + strings.Repeat("k", 16), "r"},
 		{"counts of receipts", "\x09", "n"},
-		{"ranks", "\x05\x00\x00\x00\x01" + strings.Repeat("b", 8) + "a", ""},
+		{"ranks", "\x0c\x00\x00\x00\x01" + strings.Repeat("b", 16) + "a", ""},
 		{"rows", string(entity.AppendRowKey(nil, 1, "a")), "\x01\x00"},
 		{"rows", string(entity.AppendRowKey(nil, 1, "b")), "no row"},
 	}

@@ -123,6 +123,9 @@ func New(store *state.Store) (*Machine, error) {
 	if m.outboxes, err = loadOutboxes(view, roster); err != nil {
 		return nil, fmt.Errorf("load what was delivered: %w", err)
 	}
+	if err := m.moveRanks(view); err != nil {
+		return nil, fmt.Errorf("move the ranks of an older binary: %w", err)
+	}
 	return m, nil
 }
 

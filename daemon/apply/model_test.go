@@ -262,7 +262,7 @@ func (m *model) dump() string {
 	for k, r := range m.rows {
 		pair(entity.AppendRowKey(nil, k.c, k.id), r.Append(nil))
 		if r.Exists {
-			pair(entity.AppendRankKey(nil, k.c, r.Mass().Bucket(), k.id), nil)
+			pair(entity.AppendRankKey(nil, k.c, r.Rank(), k.id), nil)
 		}
 	}
 	for k, i := range m.items {

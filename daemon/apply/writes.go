@@ -386,7 +386,7 @@ func (t *txn) row(c entity.CollectionID, id string) (*cachedRow, error) {
 		if r.stored = found; found {
 			r.sum = t.pair(t.key, record)
 		}
-		r.rank, r.ranked = r.row.Mass().Bucket(), r.row.Exists
+		r.rank, r.ranked = r.row.Rank(), r.row.Exists
 		t.m.rows.add(r)
 	}
 	if !r.dirty {
@@ -480,11 +480,11 @@ func (t *txn) commitRow(r *cachedRow) error {
 	return nil
 }
 
-// rerank moves the rank key of r to the bucket of its mass, if it is not there. Rank keys are derived
+// rerank moves the rank key of r to the rank of its row, if it is not there. Rank keys are derived
 // from rows, so they do not go through put.
 func (t *txn) rerank(r *cachedRow) {
-	bucket := r.row.Mass().Bucket()
-	if r.ranked == r.row.Exists && (!r.ranked || r.rank == bucket) {
+	rank := r.row.Rank()
+	if r.ranked == r.row.Exists && (!r.ranked || r.rank == rank) {
 		return
 	}
 	if r.ranked {
@@ -492,10 +492,10 @@ func (t *txn) rerank(r *cachedRow) {
 		t.batch.Delete(t.key)
 	}
 	if r.row.Exists {
-		t.key = entity.AppendRankKey(t.key[:0], r.key.collection, bucket, r.key.id)
+		t.key = entity.AppendRankKey(t.key[:0], r.key.collection, rank, r.key.id)
 		t.batch.Set(t.key, nil)
 	}
-	r.rank, r.ranked = bucket, r.row.Exists
+	r.rank, r.ranked = rank, r.row.Exists
 }
 
 func refuse(code, format string, args ...any) done {

@@ -1,6 +1,9 @@
 package entity
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // The tables. A number is never given another meaning; 0x00 belongs to package state.
 const (
@@ -8,20 +11,21 @@ const (
 	tableCollection = 0x02
 	tableItem       = 0x03
 	tableRow        = 0x04
-	tableRank       = 0x05
+	tableFormerRank = 0x05 // by bucket of mass: none is left once a Machine has opened the state
 	tableEmbedding  = 0x06
 	tableHardNeg    = 0x07
 	tableReceipt    = 0x08
 	tableReceipts   = 0x09
 	tableDelivered  = 0x0a
 	tableFeatures   = 0x0b
+	tableRank       = 0x0c
 )
 
 // AllBounds returns the half-open range of all keys of these tables, and of those to come.
 func AllBounds() (lower, upper []byte) { return []byte{tableRoster}, nil }
 
 // rankHeader is the length of a rank key before its id.
-const rankHeader = 1 + 4 + 8
+const rankHeader = 1 + 4 + 8 + 8
 
 // RosterKey returns the one key of the roster.
 func RosterKey() []byte { return []byte{tableRoster} }
@@ -80,20 +84,39 @@ func ReceiptBounds(from, to uint32) (lower, upper []byte) {
 // ReceiptsKey returns the one key of the Receipts.
 func ReceiptsKey() []byte { return []byte{tableReceipts} }
 
-// AppendRankKey appends the key of an item's rank. Keys sort by bucket, highest first, then by id.
-func AppendRankKey[ID string | []byte](b []byte, c CollectionID, bucket Bucket, id ID) []byte {
+// AppendRankKey appends the key of an item's rank. Keys sort by rank, highest first, then by id.
+func AppendRankKey[ID string | []byte](b []byte, c CollectionID, rank Mass, id ID) []byte {
+	exp := rank.Exp
+	if rank.Mant == 0 {
+		exp = math.MinInt64 // below all others
+	}
 	b = binary.BigEndian.AppendUint32(append(b, tableRank), uint32(c))
-	b = binary.BigEndian.AppendUint64(b, falling(uint64(bucket)))
+	b = binary.BigEndian.AppendUint64(b, falling(uint64(exp)))
+	b = binary.BigEndian.AppendUint64(b, ^rank.Mant)
 	return append(b, id...)
 }
 
 // ParseRankKey returns the parts of a rank key; id is a part of key.
-func ParseRankKey(key []byte) (bucket Bucket, id []byte, err error) {
+func ParseRankKey(key []byte) (rank Mass, id []byte, err error) {
 	if len(key) <= rankHeader || key[0] != tableRank {
-		return 0, nil, &FormatError{Record: "rank key", Detail: "it has no id or is of another table"}
+		return Mass{}, nil, &FormatError{Record: "rank key", Detail: "it has no id or is of another table"}
 	}
-	return Bucket(falling(binary.BigEndian.Uint64(key[5:]))), key[rankHeader:], nil
+	rank = Mass{Exp: int64(falling(binary.BigEndian.Uint64(key[5:]))), Mant: ^binary.BigEndian.Uint64(key[13:])}
+	if rank == (Mass{Exp: math.MinInt64}) {
+		rank = Mass{}
+	} else if rank.Mant>>63 == 0 {
+		return Mass{}, nil, &FormatError{Record: "rank key", Detail: "it has a mantissa without its top bit"}
+	}
+	return rank, key[rankHeader:], nil
 }
+
+// FormerRankBounds returns the half-open range of the rank keys that older binaries wrote.
+func FormerRankBounds() (lower, upper []byte) {
+	return []byte{tableFormerRank}, []byte{tableFormerRank + 1}
+}
+
+// RowBounds returns the half-open range of the keys of all rows.
+func RowBounds() (lower, upper []byte) { return []byte{tableRow}, []byte{tableRow + 1} }
 
 // RankBounds returns the half-open range of the rank keys of a collection.
 func RankBounds(c CollectionID) (lower, upper []byte) {

@@ -23,8 +23,8 @@ const (
 const massUnits = 1e6
 
 const (
-	tickBits      = 16 // ticks of a half-life, as a power of two
-	bucketsPerExp = 16
+	tickBits    = 16 // ticks of a half-life, as a power of two
+	stepsPerExp = 16 // of the ranks of items with many signals
 )
 
 // Tick is a moment in 1/65536 half-lives since 1970. Rounding a moment to its tick changes a mass by
@@ -135,31 +135,23 @@ func (m Mass) Score(now int64, halfLife time.Duration) float64 {
 	return min(math.Ldexp(x, int(min(max(exp, -1<<20), 1<<20))), math.MaxFloat64)
 }
 
-// Bucket is a rank: floor(16 · log2(mass)), or NoBucket.
-type Bucket int64
-
-// NoBucket is the bucket of the zero mass: below all others.
-const NoBucket Bucket = math.MinInt64
-
-// Bucket returns the bucket of m. It never falls when m grows.
-func (m Mass) Bucket() Bucket {
+// ceiling returns the upper edge of the sixteenth of an octave that m is in, which is above m. That of the
+// zero mass is itself.
+func (m Mass) ceiling() Mass {
 	if m.Mant == 0 {
-		return NoBucket
+		return m
 	}
 	part := 0
-	for step := bucketsPerExp / 2; step > 0; step /= 2 { // the last edge at or below m
-		if m.Mant >= bucketEdge(part+step) {
+	for step := stepsPerExp / 2; step > 0; step /= 2 { // the last edge at or below m
+		if m.Mant >= edge(part+step) {
 			part += step
 		}
 	}
-	return Bucket(m.Exp*bucketsPerExp + int64(part))
+	if part++; part == stepsPerExp {
+		return Mass{Exp: m.Exp + 1, Mant: edge(0)}
+	}
+	return Mass{Exp: m.Exp, Mant: edge(part)}
 }
 
-// Upper returns the smallest mass above the bucket. b is not NoBucket.
-func (b Bucket) Upper() Mass {
-	b++
-	return Mass{Exp: int64(b >> 4), Mant: bucketEdge(int(b & (bucketsPerExp - 1)))}
-}
-
-// bucketEdge returns the mantissa at which a part of an octave begins. part is in [0, 16).
-func bucketEdge(part int) uint64 { return pow2Coarse[part*(256/bucketsPerExp)] }
+// edge returns the mantissa at which a part of an octave begins. part is in [0, 16).
+func edge(part int) uint64 { return pow2Coarse[part*(256/stepsPerExp)] }

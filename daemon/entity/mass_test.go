@@ -158,26 +158,53 @@ func TestMass_CompareIsThatOfItsValue(t *testing.T) {
 	})
 }
 
-func TestMass_BucketHoldsIt(t *testing.T) {
+func TestMass_CeilingIsTheNextEdge(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMass(t)
-		b := m.Bucket()
+		c := m.ceiling()
 		if m.Mant == 0 {
-			if b != NoBucket {
-				t.Fatalf("bucket of nothing = %d", b)
+			if c != m {
+				t.Fatalf("ceiling of nothing = %+v", c)
 			}
 			return
 		}
-		if lower, upper := (b - 1).Upper(), b.Upper(); m.Compare(lower) < 0 || m.Compare(upper) >= 0 {
-			t.Fatalf("%+v is not in its bucket %d, [%+v, %+v)", m, b, lower, upper)
+		if m.Compare(c) >= 0 || !c.valid() {
+			t.Fatalf("ceiling of %+v = %+v", m, c)
 		}
-		if lower := (b - 1).Upper(); lower.Bucket() != b {
-			t.Fatalf("the lower edge of bucket %d is in bucket %d", b, lower.Bucket())
+		log2 := func(m Mass) float64 { return float64(m.Exp) + math.Log2(float64(m.Mant)) - 63 }
+		if whole := 16 * log2(c); math.Abs(whole-math.Round(whole)) > 1e-4*max(1, math.Abs(whole)*1e-8) {
+			t.Fatalf("ceiling of %+v is at 16·log2 = %g", m, whole)
 		}
-		// A bucket is a sixteenth of an octave.
-		if want := 16 * (float64(m.Exp) + math.Log2(float64(m.Mant)) - 63); math.Abs(want-float64(b)-0.5) > 0.5001 {
-			t.Fatalf("%+v is in bucket %d, 16·log2 is %g", m, b, want)
+		if step := 16 * (log2(c) - log2(m)); step > 1.0001 {
+			t.Fatalf("ceiling of %+v is %g steps above it", m, step)
+		}
+	})
+}
+
+// A rank is at or above the mass, is the mass of an item with few signals, and stays where it is while
+// the mass of one with many grows within a step.
+func TestRow_RankHoldsItsMass(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		row := Row{Exists: true}
+		for range rapid.IntRange(0, 3).Draw(t, "types") {
+			row.Totals = append(row.Totals, Total{
+				Type: len(row.Totals), Count: rapid.Uint64Range(1, 2*exactRanks).Draw(t, "count"), Mass: drawMass(t),
+			})
+		}
+		signals := uint64(0)
+		for _, total := range row.Totals {
+			signals += total.Count
+		}
+		m, rank := row.Mass(), row.Rank()
+		switch {
+		case m.Compare(rank) > 0:
+			t.Fatalf("rank %+v of mass %+v", rank, m)
+		case signals < exactRanks && rank != m:
+			t.Fatalf("rank %+v of mass %+v, with %d signals", rank, m, signals)
+		case signals >= exactRanks && rank != m.ceiling():
+			t.Fatalf("rank %+v of mass %+v, with %d signals", rank, m, signals)
 		}
 	})
 }
@@ -263,7 +290,7 @@ func TestMass_OldSignalsVanish(t *testing.T) {
 	if got := today.Score(now, week); math.Abs(got-1) > 6e-6 {
 		t.Errorf("score of a view now = %g, want 1", got)
 	}
-	if old.Bucket() <= NoBucket {
+	if old.Compare(Mass{}) <= 0 {
 		t.Error("an item with an old view ranks with those that have none")
 	}
 }

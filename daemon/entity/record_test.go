@@ -322,31 +322,34 @@ func TestCheckID(t *testing.T) {
 	}
 }
 
-// Rank keys sort as (collection, bucket falling, id) and give their parts back.
+// Rank keys sort as (collection, rank falling, id) and give their parts back.
 func TestRankKey_SortsAndParses(t *testing.T) {
 	t.Parallel()
 	type rank struct {
 		c  CollectionID
-		b  Bucket
+		m  Mass
 		id string
 	}
 	draw := rapid.Custom(func(t *rapid.T) rank {
 		return rank{
 			CollectionID(rapid.SampledFrom([]uint32{1, 2, 255, 256, math.MaxUint32}).Draw(t, "collection")),
-			Bucket(rapid.OneOf(rapid.Int64Range(-3, 3), rapid.Just(int64(NoBucket)), rapid.Int64()).Draw(t, "bucket")),
+			rapid.OneOf(rapid.Just(Mass{}), rapid.Custom(func(t *rapid.T) Mass {
+				exp := rapid.OneOf(rapid.Int64Range(-3, 3), rapid.Int64Range(-1<<40, 1<<40)).Draw(t, "exponent")
+				return Mass{Exp: exp, Mant: 1<<63 | rapid.Uint64Range(0, 3).Draw(t, "mantissa")}
+			})).Draw(t, "rank"),
 			rapid.StringMatching(`[\x00\x01a\xff]{1,4}`).Draw(t, "id"),
 		}
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		x, y := draw.Draw(t, "x"), draw.Draw(t, "y")
-		kx, ky := AppendRankKey(nil, x.c, x.b, x.id), AppendRankKey(nil, y.c, y.b, []byte(y.id))
-		want := cmp.Or(cmp.Compare(x.c, y.c), cmp.Compare(y.b, x.b), cmp.Compare(x.id, y.id))
+		kx, ky := AppendRankKey(nil, x.c, x.m, x.id), AppendRankKey(nil, y.c, y.m, []byte(y.id))
+		want := cmp.Or(cmp.Compare(x.c, y.c), y.m.Compare(x.m), cmp.Compare(x.id, y.id))
 		if got := bytes.Compare(kx, ky); got != want {
 			t.Fatalf("keys of %+v and %+v compare %d, want %d", x, y, got, want)
 		}
-		b, id, err := ParseRankKey(kx)
-		if err != nil || b != x.b || string(id) != x.id {
-			t.Fatalf("parts of %+v = %d, %q, %v", x, b, id, err)
+		m, id, err := ParseRankKey(kx)
+		if err != nil || m != x.m || string(id) != x.id {
+			t.Fatalf("parts of %+v = %+v, %q, %v", x, m, id, err)
 		}
 		lower, upper := RankBounds(x.c)
 		if in := bytes.Compare(lower, ky) <= 0 && bytes.Compare(ky, upper) < 0; in != (y.c == x.c) {
@@ -379,7 +382,7 @@ func TestDelivered_KeysOfChainsAreApart(t *testing.T) {
 
 func TestParseRankKey_RefusesOthers(t *testing.T) {
 	t.Parallel()
-	for _, key := range [][]byte{nil, AppendRowKey(nil, 1, "a long enough id"), AppendRankKey(nil, 1, 2, "")} {
+	for _, key := range [][]byte{nil, AppendRowKey(nil, 1, "an id that is long enough"), AppendRankKey(nil, 1, Mass{}, ""), AppendRankKey(nil, 1, Mass{Mant: 5}, "a")} {
 		if _, _, err := ParseRankKey(key); err == nil {
 			t.Errorf("ParseRankKey(%x) is accepted", key)
 		}
@@ -411,8 +414,6 @@ func fixtures() map[string][]fixture {
 			{"key collection", CollectionKey("default")},
 			{"key item", AppendItemKey(nil, 1, "a")},
 			{"key row", AppendRowKey(nil, 1, "a")},
-			{"key rank", AppendRankKey(nil, 1, mass.Bucket(), "a")},
-			{"key rank without signals", AppendRankKey(nil, 1, NoBucket, "a")},
 		},
 		"records-v2.txt": {
 			{"collection", schema.Encode()},
@@ -431,11 +432,18 @@ func fixtures() map[string][]fixture {
 			{"key delivered", AppendDeliveredKey(nil, ident.Incarnation{5, 15: 6})},
 			{"key forgotten", ForgottenKey()},
 		},
+		"records-v4.txt": {
+			{"key rank", AppendRankKey(nil, 1, mass, "a")},
+			{"key rank without signals", AppendRankKey(nil, 1, Mass{}, "a")},
+		},
 	}
 }
 
-// A line of a fixture that this binary reads and no longer writes.
-const collectionV1 = "collection: 010100000000840c240000000001e8070476696577\n"
+// Lines of fixtures that this binary reads and no longer writes.
+const (
+	collectionV1 = "collection: 010100000000840c240000000001e8070476696577\n"
+	ranksV1      = "key rank: 05000000017fffffffffff48cb61\nkey rank without signals: 0500000001ffffffffffffffff61\n"
+)
 
 func TestRecords_MatchFixtures(t *testing.T) {
 	t.Parallel()
@@ -446,6 +454,9 @@ func TestRecords_MatchFixtures(t *testing.T) {
 		}
 		for _, f := range records {
 			b.WriteString(f.name + ": " + hex.EncodeToString(f.bytes) + "\n")
+		}
+		if file == "records-v1.txt" {
+			b.WriteString(ranksV1)
 		}
 		path := filepath.Join("testdata", file)
 		if *update && file != "records-v1.txt" {
@@ -517,9 +528,9 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("receipts %x encode to %x", b, got)
 			}
 		}
-		if bucket, id, err := ParseRankKey(b); err == nil {
+		if rank, id, err := ParseRankKey(b); err == nil {
 			c := CollectionID(b[1])<<24 | CollectionID(b[2])<<16 | CollectionID(b[3])<<8 | CollectionID(b[4])
-			if got := AppendRankKey(nil, c, bucket, id); !bytes.Equal(got, b) {
+			if got := AppendRankKey(nil, c, rank, id); !bytes.Equal(got, b) {
 				t.Errorf("rank key %x encodes to %x", b, got)
 			}
 		}

@@ -194,9 +194,9 @@ func take(shares map[string]int, value []byte, most int) bool {
 
 // best returns the ids and masses of the first limit items that are not hidden, in order.
 //
-// It walks the buckets from the top, and ends when no bucket that is left can hold an item that
-// precedes the last one found. Rank keys say in which bucket an item is, rows say where in it. What
-// was found is kept as a heap with the last one at the root.
+// It walks the ranks from the top, and ends when no item that is left can precede the last one found. An
+// item's mass does not exceed its rank; what it is, its row says. What was found is kept as a heap with
+// the last one at the root.
 func (f *feed) best(limit int) (top []Ranked, err error) {
 	if limit <= 0 {
 		return nil, nil
@@ -208,19 +208,19 @@ func (f *feed) best(limit int) (top []Ranked, err error) {
 	defer func() { err = errors.Join(err, it.Close()) }()
 	var row entity.Row
 	for ok := it.First(); ok; ok = it.Next() {
-		bucket, id, err := entity.ParseRankKey(it.Key())
+		rank, id, err := entity.ParseRankKey(it.Key())
 		if err != nil {
 			return nil, err
 		}
 		full := len(top) == limit
-		if full && settled(top[0], bucket, id) {
+		if full && settled(top[0], rank, id) {
 			break
 		}
 		if _, ok := f.pending.Signals[string(id)]; ok {
 			continue // it is not where its rank says, and was looked at before
 		}
 		found := Ranked{}
-		if bucket != entity.NoBucket {
+		if rank != (entity.Mass{}) {
 			f.key = entity.AppendRowKey(f.key[:0], f.c, id)
 			if err := readRow(f.view, f.key, &row); err != nil {
 				return nil, fmt.Errorf("read row of item %q: %w", id, err)
@@ -303,13 +303,11 @@ func sink(heap []Ranked, i int) {
 	}
 }
 
-// settled reports whether last precedes every item from that of bucket and id on that was not looked at
-// yet. Within the last bucket all have the mass 0, and keys ascend by id.
-func settled(last Ranked, bucket entity.Bucket, id []byte) bool {
-	if bucket == entity.NoBucket {
-		return last.Mass != entity.Mass{} || last.ID < string(id)
-	}
-	return last.Mass.Compare(bucket.Upper()) >= 0
+// settled reports whether last precedes every item from that of rank and id on that was not looked at
+// yet. Within a rank keys ascend by id.
+func settled(last Ranked, rank entity.Mass, id []byte) bool {
+	order := last.Mass.Compare(rank)
+	return order > 0 || order == 0 && last.ID < string(id)
 }
 
 // precedence orders a feed: by falling mass, then by rising id.

@@ -41,7 +41,7 @@ func withItems(t interface{ Fatalf(string, ...any) }, items []fixture, do func(*
 		if i.row.Exists {
 			doc := entity.Item{Version: 9, Created: 8, Attrs: []byte(cmp.Or(i.attrs, `{"id":1}`))}
 			b.Set(entity.AppendItemKey(nil, c, i.id), doc.Append(nil))
-			b.Set(entity.AppendRankKey(nil, c, i.row.Mass().Bucket(), i.id), nil)
+			b.Set(entity.AppendRankKey(nil, c, i.row.Rank(), i.id), nil)
 		}
 		switch i.hidden {
 		case "":
@@ -83,8 +83,8 @@ func row(exists bool, units uint64, at int64) entity.Row {
 	return r
 }
 
-// A feed is the front of a full sort, whatever its limit: with ties, with many items in one bucket,
-// with items that have no signals and rows that have no item.
+// A feed is the front of a full sort, whatever its limit: with ties, with many items of one
+// rank, with items that have no signals and rows that have no item.
 func TestFeed_IsTheFrontOfAFullSort(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -92,11 +92,15 @@ func TestFeed_IsTheFrontOfAFullSort(t *testing.T) {
 		for _, id := range rapid.SliceOfNDistinct(rapid.StringMatching(`[\x00abé]{1,4}`), 0, 40, rapid.ID[string]).Draw(t, "ids") {
 			units := rapid.OneOf(
 				rapid.SampledFrom([]uint64{0, 1e6, 2e6}), // ties
-				rapid.Uint64Range(1_000_000, 1_100_000),  // neighbours in a bucket or two
+				rapid.Uint64Range(1_000_000, 1_100_000),  // neighbours in a rounded rank or two
 				rapid.Uint64Range(1, 1e18),               // anything
 			).Draw(t, "units")
 			exists := rapid.IntRange(0, 4).Draw(t, "exists") > 0
-			items = append(items, fixture{id: id, row: row(exists, units, now)})
+			r := row(exists, units, now)
+			if len(r.Totals) > 0 {
+				r.Totals[0].Count = rapid.Uint64Range(1, 50).Draw(t, "signals") // from 24 on ranks are rounded
+			}
+			items = append(items, fixture{id: id, row: r})
 		}
 		var want []fixture
 		for _, i := range items {
@@ -273,9 +277,11 @@ func TestFeed_ReportsAFaultyState(t *testing.T) {
 		fill func(*state.Batch)
 		want string
 	}{
-		{"no row", func(b *state.Batch) { b.Set(entity.AppendRankKey(nil, 1, 7, "a"), nil) },
+		{"no row", func(b *state.Batch) {
+			b.Set(entity.AppendRankKey(nil, 1, entity.Mass{Exp: 7, Mant: 1 << 63}, "a"), nil)
+		},
 			`rank collection "default": read row of item "a": an item without a row`},
-		{"no item", func(b *state.Batch) { b.Set(entity.AppendRankKey(nil, 1, entity.NoBucket, "a"), nil) },
+		{"no item", func(b *state.Batch) { b.Set(entity.AppendRankKey(nil, 1, entity.Mass{}, "a"), nil) },
 			`rank collection "default": rank of an item "a" that is not there`},
 	} {
 		opts := state.Options{FS: vfs.NewMem(), Dir: "/state"}
@@ -301,23 +307,38 @@ func TestFeed_ReportsAFaultyState(t *testing.T) {
 	}
 }
 
+// BenchmarkFeed reads feeds of items whose scores are spread evenly, are all the same, and are spread evenly
+// with so many signals each that their ranks are rounded.
 func BenchmarkFeed(b *testing.B) {
-	for _, n := range []int{10_000, 1_000_000} {
-		items := make([]fixture, n)
-		for i := range items {
-			items[i] = fixture{id: fmt.Sprintf("item-%07d", i), row: row(true, 1e6+uint64(i)*1e4, now)}
-		}
-		withItems(b, items, func(view *state.View) {
-			for _, limit := range []int{20, 1000} {
-				b.Run(fmt.Sprintf("items=%d/limit=%d", n, limit), func(b *testing.B) {
-					b.ReportAllocs()
-					for b.Loop() {
-						if _, err := query.Feed(view, query.FeedRequest{Collection: "default", Limit: limit, Now: now}); err != nil {
-							b.Fatal(err)
-						}
-					}
-				})
+	many := func(r entity.Row) entity.Row {
+		r.Totals[0].Count = 100
+		return r
+	}
+	for _, spread := range []struct {
+		name string
+		row  func(i int) entity.Row
+	}{
+		{"even", func(i int) entity.Row { return row(true, 1e6+uint64(i)*1e4, now) }},
+		{"same", func(int) entity.Row { return row(true, 1e6, now) }},
+		{"rounded", func(i int) entity.Row { return many(row(true, 1e6+uint64(i)*1e4, now)) }},
+	} {
+		for _, n := range []int{10_000, 1_000_000} {
+			items := make([]fixture, n)
+			for i := range items {
+				items[i] = fixture{id: fmt.Sprintf("item-%07d", i), row: spread.row(i)}
 			}
-		})
+			withItems(b, items, func(view *state.View) {
+				for _, limit := range []int{20, 1000} {
+					b.Run(fmt.Sprintf("%s/items=%d/limit=%d", spread.name, n, limit), func(b *testing.B) {
+						b.ReportAllocs()
+						for b.Loop() {
+							if _, err := query.Feed(view, query.FeedRequest{Collection: "default", Limit: limit, Now: now}); err != nil {
+								b.Fatal(err)
+							}
+						}
+					})
+				}
+			})
+		}
 	}
 }
