@@ -108,7 +108,7 @@ func (c *Client) post(ctx context.Context, target *url.URL, body []byte) (_ http
 	if err != nil {
 		return nil, nil, false, err
 	}
-	c.dress(req.Header, "application/json")
+	c.dress(ctx, req.Header, "application/json")
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.patient.Do(req)
 	if err != nil {

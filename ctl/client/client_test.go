@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -78,6 +79,33 @@ func newClient(t *testing.T, n network, hosts ...string) *client.Client {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// A member is told how long its answer is waited for, where that has an end.
+func TestClient_TellsHowLongItWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var given []string
+		note := func(r *http.Request) (*http.Response, error) {
+			given = append(given, r.Header.Get(api.HeaderTimeout))
+			return up("a", 7)(r)
+		}
+		c := newClient(t, network{"a": note}, "a")
+		if _, _, err := c.Status(t.Context()); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+		defer cancel()
+		if _, _, err := c.Reconcile(ctx, api.ReconcileRequest{Region: "b"}); err != nil {
+			t.Error(err)
+		}
+		if _, _, err := c.Reconcile(t.Context(), api.ReconcileRequest{Region: "b"}); err != nil {
+			t.Error(err)
+		}
+		if want := []string{"2000", "12000", ""}; !slices.Equal(given, want) {
+			t.Errorf("%s of the requests: %q, want %q", api.HeaderTimeout, given, want)
+		}
+	})
 }
 
 func TestClient_AsksUntilOneAnswers(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
+	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
 
@@ -33,7 +35,7 @@ func (c *Client) send(ctx context.Context, target *url.URL, accept string) (*htt
 	if err != nil {
 		return nil, err
 	}
-	c.dress(req.Header, accept)
+	c.dress(ctx, req.Header, accept)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, err
@@ -45,8 +47,11 @@ func (c *Client) send(ctx context.Context, target *url.URL, accept string) (*htt
 	return resp, nil
 }
 
-// dress puts on what every request carries.
-func (c *Client) dress(h http.Header, accept string) {
+// dress puts on what every request carries: how long it is waited for, if that has an end, among it.
+func (c *Client) dress(ctx context.Context, h http.Header, accept string) {
+	if until, ends := ctx.Deadline(); ends {
+		h.Set(api.HeaderTimeout, strconv.FormatInt(max(time.Until(until).Milliseconds(), 1), 10))
+	}
 	h.Set("Accept", accept+", "+api.ProblemType)
 	if c.agent != "" {
 		h.Set("User-Agent", c.agent)

@@ -19,6 +19,10 @@ const (
 // HeaderCluster of a request names the cluster it is meant for; another one answers wrong_cluster.
 const HeaderCluster = "Tidal-Cluster"
 
+// HeaderTimeout of a request is how long its caller waits, in milliseconds: after that nobody works on the
+// answer any more, here or where the request was forwarded to. What it began may go on.
+const HeaderTimeout = "Tidal-Timeout-Ms"
+
 // HeaderInternal marks a request that a member forwarded: it runs where it arrives or is refused,
 // and is never forwarded again. It counts only together with HeaderPeerKey.
 const (

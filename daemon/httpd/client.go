@@ -198,12 +198,15 @@ func travelling(cluster string, r *http.Request) http.Header {
 }
 
 // forward sends r with its body to the member of cluster at addr. It ends with ctx, which is the caller's,
-// whose connection carries no deadline of its own, and at the latest after within, or RequestTimeout where
-// that is 0. Errors: *unreachedError, *lostError.
-func (c *Client) forward(ctx context.Context, cluster, addr string, r *http.Request, body []byte, within time.Duration) (*answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(within, c.opts.RequestTimeout))
+// whose connection carries no deadline of its own, and with the caller's time, of which left is left, or at
+// the latest after most, or RequestTimeout where that is 0. Errors: *unreachedError, *lostError.
+func (c *Client) forward(ctx context.Context, cluster, addr string, r *http.Request, body []byte, left, most time.Duration) (*answer, error) {
+	wait, given := times(left, cmp.Or(most, c.opts.RequestTimeout))
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	return c.do(ctx, addr, r.Method, r.URL, travelling(cluster, r), body)
+	header := travelling(cluster, r)
+	give(header, given)
+	return c.do(ctx, addr, r.Method, r.URL, header, body)
 }
 
 // openStream sends the header of r to the member of cluster at addr, and body as it comes, and returns
@@ -241,6 +244,9 @@ func (c *Client) request(ctx context.Context, addr, method string, at *url.URL, 
 	}
 	if header != nil {
 		req.Header = header
+	}
+	if until, ends := ctx.Deadline(); ends && req.Header.Get(api.HeaderTimeout) == "" {
+		give(req.Header, time.Until(until))
 	}
 	req.Header.Set(api.HeaderInternal, "1")
 	if c.opts.Self != "" {

@@ -86,7 +86,7 @@ func post(t *testing.T, c *Client, addr string) (*answer, error) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/signals?ack=quorum", nil)
 	// Whoever sends this header gets a POST repeated by net/http: it must not travel.
 	r.Header.Set("Idempotency-Key", "k")
-	return c.forward(r.Context(), "c1", addr, r, []byte(`{"item":"a","signal":"view"}`), 0)
+	return c.forward(r.Context(), "c1", addr, r, []byte(`{"item":"a","signal":"view"}`), 0, 0)
 }
 
 func newClient(t *testing.T, opts ClientOptions) *Client {

@@ -189,14 +189,7 @@ func (s *Server) postPartition(w http.ResponseWriter, r *request) error {
 		return writeJSON(w, http.StatusOK, out)
 	}
 	started, err := s.ops.Partition(req)
-	if err != nil {
-		return err
-	}
-	result, err := started.Wait(r.Context())
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, result)
+	return s.answerVerb(w, r, started, err, false)
 }
 
 // postHeal ends faults. With the marker it ends this member's own.
@@ -211,14 +204,7 @@ func (s *Server) postHeal(w http.ResponseWriter, r *request) error {
 		return writeJSON(w, http.StatusOK, s.ops.TakeHeal(req))
 	}
 	started, err := s.ops.Heal(req)
-	if err != nil {
-		return err
-	}
-	result, err := started.Wait(r.Context())
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, result)
+	return s.answerVerb(w, r, started, err, false)
 }
 
 // getFaults tells the faults of all members. With the marker it tells this member's own.

@@ -19,13 +19,13 @@ const leaderPoll = 10 * time.Millisecond
 // onLeader runs a request on the leader: here, or by forwarding it whole.
 func (s *Server) onLeader(w http.ResponseWriter, r *request, h handler) error {
 	return s.lead(r, func() error { return h(w, r) }, func(l ops.Leader) error {
-		ctx := r.Context()
+		ctx := r.forwarding()
 		if r.within == 0 { // a verb that waits may move leadership itself
 			followed, stop := follow(ctx, l, s.ops.Leader)
 			defer stop()
 			ctx = followed
 		}
-		a, err := s.client.forward(ctx, s.ops.Cluster().String(), l.HTTPAddr, r.Request, r.body, r.within)
+		a, err := s.client.forward(ctx, s.ops.Cluster().String(), l.HTTPAddr, r.Request, r.body, r.left(), r.within)
 		s.metrics.forwarded(a, err)
 		if err != nil {
 			return err
@@ -152,7 +152,7 @@ func (s *Server) onMember(w http.ResponseWriter, r *request, name string, h hand
 	if r.marked {
 		return api.NewProblem(api.CodeNotLeader, fmt.Sprintf("this request is for %s", name))
 	}
-	a, err := s.client.forward(r.Context(), s.ops.Cluster().String(), addr, r.Request, r.body, r.within)
+	a, err := s.client.forward(r.forwarding(), s.ops.Cluster().String(), addr, r.Request, r.body, r.left(), r.within)
 	s.metrics.forwarded(a, err)
 	if unreached, ok := errors.AsType[*unreachedError](err); ok {
 		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s was not reached at %s: %v", name, unreached.Addr, unreached.Err))

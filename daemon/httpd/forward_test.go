@@ -1,8 +1,11 @@
 package httpd_test
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/daemon/httpd"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/replica"
 )
 
 // requests are what the table of routes is tried with, where an empty body is refused before it is known
@@ -93,6 +97,73 @@ func TestForwarding_EveryClassOfRoutes(t *testing.T) {
 				t.Errorf("%s?region=c was answered by %s: %d %s", name, g.header.Get(api.HeaderMember), g.status, g.body)
 			}
 			wantProblem(t, b.do(rt.Method, req.path+"?region=x", req.body), api.CodeNotFound)
+		}
+	}
+}
+
+// What is left of the caller's time travels with a request that is forwarded; where the caller gives none, the
+// member that forwards does.
+func TestForwarding_CarriesTheTimeThatIsLeft(t *testing.T) {
+	t.Parallel()
+	nodes := start(t, options{}, "a", "b") // a leads
+	given := make(chan string, 1)
+	nodes[1].member.Genesis.Members[0].HTTPAddr = listenAndServe(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given <- r.Header.Get(api.HeaderTimeout)
+		w.Header().Set(api.HeaderMember, "a")
+	}))
+	for _, tc := range []struct {
+		name, method, path, body, gives string
+		least, most                     int
+	}{
+		{"a read of another member", "GET", "/items/i?region=a", "", "", 4500, 4500},
+		{"a read of another member, with a time", "GET", "/items/i?region=a", "", "2000", 1000, 2000},
+		{"with more time than there is", "GET", "/items/i?region=a", "", "60000", 4500, 4500},
+		{"a verb that waits", "POST", "/cluster/verify", `{"timeout_ms":10000}`, "", 12500, 12500},
+		{"a verb that waits, with a time", "POST", "/cluster/verify", `{"timeout_ms":10000}`, "3000", 2000, 3000},
+		{"a write that is gathered", "POST", "/items", `{"id":"i"}`, "", 4500, 4500},
+		{"what the members ask each other", "GET", "/cluster/status", "", "", 1, 500},
+	} {
+		var header []string
+		if tc.gives != "" {
+			header = []string{api.HeaderTimeout, tc.gives}
+		}
+		nodes[1].do(tc.method, tc.path, tc.body, header...)
+		if ms, err := strconv.Atoi(<-given); err != nil || ms < tc.least || ms > tc.most {
+			t.Errorf("%s: the other member is given %d ms, %v; want %d to %d", tc.name, ms, err, tc.least, tc.most)
+		}
+	}
+}
+
+// The member where a request runs ends its work when the caller's time is over, and says what it knows.
+func TestForwarding_EndsWithTheCallersTime(t *testing.T) {
+	t.Parallel()
+	nodes := start(t, options{}, "a", "b", "c") // a leads
+	a, b := nodes[0], nodes[1]
+	ended := make(chan struct{}, 1)
+	a.member.BeforeWrite(func(ctx context.Context) error {
+		<-ctx.Done()
+		ended <- struct{}{}
+		return &replica.UnknownOutcomeError{Cause: context.Cause(ctx)}
+	})
+	release := make(chan struct{})
+	defer close(release)
+	a.member.OnTransfer(func(context.Context, ident.MemberID) (replica.Handover, error) {
+		<-release
+		return replica.Handover{}, &replica.TransferError{To: 2, Leader: 1, Term: 2, Cause: errors.New("released")}
+	}, nil)
+	short := []string{api.HeaderTimeout, "100"}
+
+	wantProblem(t, a.do("POST", "/items", `{"id":"i"}`, short...), api.CodeOutcomeUnknown)
+	<-ended
+	wantProblem(t, b.do("POST", "/items", `{"id":"i"}`, short...), api.CodeOutcomeUnknown)
+	wantProblem(t, b.get("/items/i?region=a&min_index=99", short...), api.CodeReadTimeout)
+	p := wantProblem(t, b.do("POST", "/cluster/promote", `{"region":"c","timeout_ms":10000,"operation_id":"op"}`, short...), api.CodeOutcomeUnknown)
+	if p.Try != "tidalctl ops wait op" {
+		t.Errorf("problem %+v, want the way to the operation", p)
+	}
+	for _, bad := range []string{"0", "-1", "soon", "1.5", "99999999999"} {
+		if p := wantProblem(t, b.get("/cluster/status", api.HeaderTimeout, bad), api.CodeBadRequest); p.Field != api.HeaderTimeout {
+			t.Errorf("%s %q: %+v", api.HeaderTimeout, bad, p)
 		}
 	}
 }

@@ -150,7 +150,8 @@ var errNotLeader = &replica.NotLeaderError{}
 func (g *gatherer) ask(batch []*handover) ([]result, error) {
 	l := batch[0].leader
 	// The callers' own deadlines end their waits, not the request that they share.
-	ctx, cancel := context.WithTimeout(g.base, g.client.opts.RequestTimeout)
+	wait, given := times(0, g.client.opts.RequestTimeout)
+	ctx, cancel := context.WithTimeout(g.base, wait)
 	defer cancel()
 	ctx, stop := follow(ctx, l, g.whoLeads)
 	defer stop()
@@ -159,6 +160,7 @@ func (g *gatherer) ask(batch []*handover) ([]result, error) {
 		size += len(h.Data) + writeOverhead
 	}
 	header := http.Header{api.HeaderCluster: {g.cluster()}, "Content-Type": {"application/octet-stream"}}
+	give(header, given)
 	a, err := g.client.do(ctx, l.HTTPAddr, http.MethodPost, &url.URL{Path: pathWrites}, header, appendWrites(make([]byte, 0, size), batch))
 	g.metrics.forwarded(a, err)
 	g.metrics.gathered.Observe(float64(len(batch)))

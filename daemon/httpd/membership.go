@@ -76,30 +76,9 @@ func (s *Server) memberVerb(verb string) handler {
 		}
 		return s.onLeader(w, r, func(w http.ResponseWriter, r *request) error {
 			started, err := s.ops.ChangeMember(verb, req)
-			if err != nil {
-				return err
-			}
-			return s.answerStarted(w, r, started, req.NoWait)
+			return s.answerVerb(w, r, started, err, req.NoWait)
 		})
 	}
-}
-
-// answerStarted answers with what a verb returned, or, with noWait, with the operation.
-func (s *Server) answerStarted(w http.ResponseWriter, r *request, started *ops.Started, noWait bool) error {
-	if noWait {
-		op, err := started.Describe()
-		if err != nil {
-			return err
-		}
-		return writeJSON(w, http.StatusAccepted, operation(op))
-	}
-	result, err := started.Wait(r.Context())
-	if err != nil {
-		return err
-	}
-	p := s.ops.Position()
-	setReflected(w.Header(), p.Term, p.Applied)
-	return writeJSON(w, http.StatusOK, result)
 }
 
 func decodeMemberVerb(body []byte) (api.MemberRequest, error) {

@@ -169,6 +169,13 @@ func openAPI(routes []route) ([]byte, error) {
 			"responses": object{"Problem": object{
 				"description": "An error", "content": object{api.ProblemType: object{"schema": problem}},
 			}},
+			"parameters": object{
+				"Cluster": object{"name": api.HeaderCluster, "in": "header", "description": "the cluster that the request is meant for", "schema": object{"type": "string"}},
+				"Timeout": object{
+					"name": api.HeaderTimeout, "in": "header", "description": "how long the caller waits, in milliseconds",
+					"schema": object{"type": "integer", "minimum": 1, "maximum": maxGiven.Milliseconds()},
+				},
+			},
 			"headers": object{
 				"Member": header("who answered"), "Term": header("in which term"),
 				"Index": header("the applied index that the answer reflects; of an acknowledged write, that of its entry"),
@@ -193,6 +200,9 @@ func operationOf(reg huma.Registry, rt route, d described, known map[string]obje
 			return nil, fmt.Errorf("parameter %s of %s %s is not described", name, rt.method, rt.path)
 		}
 		list = append(list, object{"name": name, "in": "query", "description": p["description"], "schema": p["schema"]})
+	}
+	if !rt.open {
+		list = append(list, object{"$ref": "#/components/parameters/Cluster"}, object{"$ref": "#/components/parameters/Timeout"})
 	}
 	if len(list) > 0 {
 		op["parameters"] = list

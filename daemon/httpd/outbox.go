@@ -83,17 +83,11 @@ func (s *Server) postReconcile(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	started, err := s.ops.Reconcile(req)
-	if err != nil {
-		return err
-	}
-	result, err := started.Wait(r.Context())
+	err = s.answerVerb(w, r, started, err, false)
 	if unreached, ok := errors.AsType[*unreachedError](err); ok {
 		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s was not reached at %s: %v", req.Region, unreached.Addr, unreached.Err))
 	}
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, result)
+	return err
 }
 
 // exchange is the other side of a reconcile: it takes its own snapshot, then merges the one that comes,

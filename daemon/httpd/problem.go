@@ -132,6 +132,9 @@ func problem(err error) *api.Problem {
 	if p := membershipProblem(err); p != nil {
 		return p
 	}
+	if e, ok := errors.AsType[*overdueError](err); ok {
+		return e.problem(detail)
+	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge("body", e.Limit)
 	}

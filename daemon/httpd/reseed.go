@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
-	"github.com/tidaldb/tidal/daemon/ops"
 )
 
 // reseedWithin is how long the answer of a reseed may take in all: it ends by itself when nothing moves.
@@ -53,27 +52,6 @@ func (s *Server) postReseed(w http.ResponseWriter, r *request) error {
 		started, err := s.ops.Reseed(req)
 		return s.answerVerb(w, r, started, err, req.NoWait)
 	})
-}
-
-// answerVerb waits for an operation, unless noWait is set, and answers with what became of it.
-func (s *Server) answerVerb(w http.ResponseWriter, r *request, started *ops.Started, err error, noWait bool) error {
-	if err != nil {
-		return err
-	}
-	if noWait {
-		op, err := started.Describe()
-		if err != nil {
-			return err
-		}
-		return writeJSON(w, http.StatusAccepted, operation(op))
-	}
-	result, err := started.Wait(r.Context())
-	if err != nil {
-		return err
-	}
-	p := s.ops.Position()
-	setReflected(w.Header(), p.Term, p.Applied)
-	return writeJSON(w, http.StatusOK, result)
 }
 
 // postVerify has the members compare their states. It runs on the leader.

@@ -64,6 +64,9 @@ func (rt route) forCandidates() bool {
 	return rt.path == "/cluster/join" || rt.path == "/cluster/status/local"
 }
 
+// pathIngest is where records come in as a stream.
+const pathIngest = "/ingest"
+
 // aStream is the maxBody of a route whose body has no bound.
 const aStream = -1
 
@@ -82,7 +85,7 @@ func (s *Server) routes() []route {
 		{"POST", "/signals", handedOver, writeParams, api.MaxBodyBytes, false, "one signal: 204; an array: 200; 202 with ack=local", s.orLocal((*decoder).signal, s.records((*decoder).signal, noContent))},
 		{"POST", "/embeddings", handedOver, writeParams, api.MaxBodyBytes, false, "one embedding: 204; an array: 200", s.records((*decoder).embedding, noContent)},
 		{"POST", "/hardnegs", handedOver, writeParams, api.MaxBodyBytes, false, "one: 204; an array: 200; 202 with ack=local", s.orLocal((*decoder).hardNeg, s.records((*decoder).hardNeg, noContent))},
-		{"POST", "/ingest", handedOver, writeParams, aStream, false, "200, a stream of acknowledgements", s.ingest},
+		{"POST", pathIngest, handedOver, writeParams, aStream, false, "200, a stream of acknowledgements", s.ingest},
 		{"PUT", "/collections/{name}", handedOver, writeParams, 64 << 10, false, "201 made, 200 the same or changed, 202 with ack=leader", s.putCollection},
 		{"GET", "/collections/{name}", inRegion, readParams, 0, false, "200", s.getCollection},
 		{"GET", "/feed", inRegion, append([]string{"user", "collection", "limit", "diversity"}, readParams...), 0, false, "200", s.getFeed},

@@ -194,6 +194,11 @@ type request struct {
 	params params
 	marked bool          // another member forwarded it: it runs here or nowhere
 	within time.Duration // how long it may run where it is forwarded to; 0: as any
+
+	// until is when the caller's time is over, zero where it gave none. The context of Request ends then,
+	// caller only when the caller is gone; nil: the two are the same.
+	until  time.Time
+	caller context.Context
 }
 
 // newMux registers every route; a known path with another method and an unknown path are problems.
@@ -287,6 +292,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt route) error {
 	}
 	if req.params, err = parseParams(r.URL.RawQuery, rt.params); err != nil {
 		return err
+	}
+	if rt.path != pathIngest && req.params["follow"] == "" { // a stream has no end of its own
+		stop, err := req.bound()
+		if err != nil {
+			return err
+		}
+		defer stop()
+		r = req.Request
 	}
 	if rt.maxBody == aStream && req.marked {
 		r.Body = &cuttable{r.Body, s.opts.Faults, peer.Party{Name: r.Header.Get(api.HeaderFrom)}}

@@ -90,7 +90,10 @@ func (s *Server) postPromote(w http.ResponseWriter, r *request) error {
 	if err := extend(w, r.within); err != nil {
 		return err
 	}
-	run := func(w http.ResponseWriter, r *request) error { return s.promote(w, r, req) }
+	run := func(w http.ResponseWriter, r *request) error {
+		started, err := s.ops.Promote(req)
+		return s.answerVerb(w, r, started, err, req.NoWait)
+	}
 	if r.marked { // here or nowhere: ops knows which
 		return run(w, r)
 	}
@@ -101,12 +104,13 @@ func (s *Server) postPromote(w http.ResponseWriter, r *request) error {
 	return err
 }
 
-func (s *Server) promote(w http.ResponseWriter, r *request, req api.PromoteRequest) error {
-	started, err := s.ops.Promote(req)
+// answerVerb waits for an operation, unless noWait is set, and answers with what became of it. err is that of
+// its beginning. A caller whose time is over learns under which id it goes on.
+func (s *Server) answerVerb(w http.ResponseWriter, r *request, started *ops.Started, err error, noWait bool) error {
 	if err != nil {
 		return err
 	}
-	if req.NoWait {
+	if noWait {
 		op, err := started.Describe()
 		if err != nil {
 			return err
@@ -114,6 +118,11 @@ func (s *Server) promote(w http.ResponseWriter, r *request, req api.PromoteReque
 		return writeJSON(w, http.StatusAccepted, operation(op))
 	}
 	result, err := started.Wait(r.Context())
+	if e, overdue := errors.AsType[*overdueError](err); overdue {
+		p := api.NewProblem(api.CodeOutcomeUnknown, fmt.Sprintf("%v; operation %s goes on", e, started.ID()))
+		p.Try = "tidalctl ops wait " + started.ID()
+		return p
+	}
 	if err != nil {
 		return err
 	}

@@ -356,6 +356,9 @@ type Started struct {
 	op  *operation
 }
 
+// ID is the id of the operation.
+func (s *Started) ID() string { return s.op.id }
+
 // Wait returns what the verb returned, or the cause of ctx; the operation goes on then.
 func (s *Started) Wait(ctx context.Context) (any, error) {
 	select {
