@@ -242,7 +242,7 @@ func (d *Daemon) makeSurface() (err error) {
 		Asker:   d.client, Teller: d.client, Recoverer: d.member,
 		Data: d.member,
 		Crew: d.client, Faults: d.faults, MaxFault: c.Drills.MaxDuration,
-		Outbox: d.member.Outbox, Exchange: d.client,
+		Outbox: d.member.Outbox, Exchange: d.client, Heard: d.heard,
 		Journal: d.journal, Memory: d.dir, Problem: httpd.Problem, Logger: d.log,
 		Now: d.opts.Now, QuorumTimeout: c.Replication.QuorumTimeout, StatusTimeout: c.Status.Member, FanOut: c.Forward.FanOut, JoinWait: c.Membership.JoinWait, MaxDrift: c.Clock.MaxDrift,
 	})
@@ -267,6 +267,17 @@ func (d *Daemon) makeSurface() (err error) {
 	}
 	d.http, err = httpd.New(h)
 	return err
+}
+
+// heard is when each other member was last heard from.
+func (d *Daemon) heard() map[ident.MemberID]time.Time {
+	all := map[ident.MemberID]time.Time{}
+	for _, p := range d.network.Peers() {
+		if !p.LastHeard.IsZero() {
+			all[p.ID] = p.LastHeard
+		}
+	}
+	return all
 }
 
 // reload follows the files with keys and certificates.

@@ -219,6 +219,9 @@ func TestSurface_StatusStaysHonestAboutTheUnreachable(t *testing.T) {
 		if row.Reachable || !row.Partitioned || row.AppliedEvents != 0 || *row.LagEvents != *s.RelayLogLen || row.Term != nil || row.Faults != nil || row.Error.Code != "refused" {
 			t.Errorf("by %s, the row of a member that is gone: %+v", name, row)
 		}
+		if row.LastSeen == nil || row.LastSeen.After(s.At) || s.At.Sub(*row.LastSeen) > time.Minute {
+			t.Errorf("by %s at %s, a member that is gone was last seen %v", name, s.At, row.LastSeen)
+		}
 		if s.Health.Level != api.HealthDegraded || s.Quorum.Up != 2 || s.Quorum.Spare != 0 {
 			t.Errorf("by %s: %+v, %+v", name, s.Health, s.Quorum)
 		}

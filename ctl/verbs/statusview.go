@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
@@ -41,7 +42,7 @@ func statusView(s api.Status, wide bool) output.View {
 	}
 	v.Notes = append(v.Notes, "seen from "+words.Or(s.Observer)+", cluster "+words.Or(s.ClusterID)+", last index "+words.CountOf(s.RelayLogLen))
 	if len(s.Views) == 0 {
-		v.Sections = []output.Section{memberRows("", s.Regions, wide)}
+		v.Sections = []output.Section{memberRows("", s.Regions, s.At, wide)}
 		return v
 	}
 	if !s.Consistent {
@@ -58,10 +59,10 @@ func statusView(s api.Status, wide bool) output.View {
 			return true
 		})
 		title := fmt.Sprintf("side of %s, term %d: %d of %d members", leaderName(side.Leader), side.Term, len(rows), len(s.Regions))
-		v.Sections = append(v.Sections, memberRows(title, rows, wide))
+		v.Sections = append(v.Sections, memberRows(title, rows, s.At, wide))
 	}
 	if len(rest) > 0 {
-		v.Sections = append(v.Sections, memberRows("on no side", rest, wide))
+		v.Sections = append(v.Sections, memberRows("on no side", rest, s.At, wide))
 	}
 	return v
 }
@@ -117,9 +118,9 @@ func reasons(list []api.Reason) []string {
 	return lines
 }
 
-// memberRows makes the table of members, in the order given. NOTE stands last: it is what a narrow
+// memberRows makes the table of members as they were at a time, in the order given. NOTE stands last: it is what a narrow
 // terminal cuts.
-func memberRows(title string, regions []api.Region, wide bool) output.Section {
+func memberRows(title string, regions []api.Region, at time.Time, wide bool) output.Section {
 	s := output.Section{Title: title, Columns: []output.Column{
 		{Title: "member"}, {Title: "role"}, {Title: "state"}, {Title: "applied", Right: true}, {Title: "lag", Right: true}, {Title: "heard", Right: true},
 	}}
@@ -137,7 +138,11 @@ func memberRows(title string, regions []api.Region, wide bool) output.Section {
 			row = append(row, words.Or(r.ID), words.CountOf(r.Term), words.CountOf(r.LastIndex), words.CountOf(r.DurableIndex), words.CountOf(r.CommitIndex),
 				words.AgeOf(r.TookMS), words.AgeOf(r.UptimeMS), words.CountOf(r.BootEpoch), orUnknown(r.Version), words.Or(r.HTTPAddr), words.Or(r.GRPCAddr))
 		}
-		s.Rows = append(s.Rows, append(row, viewmodel.Note(r)))
+		note := viewmodel.Note(r)
+		if seen := viewmodel.Seen(r, at); seen != "" {
+			note = seen + "; " + note
+		}
+		s.Rows = append(s.Rows, append(row, note))
 	}
 	return s
 }

@@ -87,6 +87,9 @@ type Region struct {
 	Partitioned   bool      `json:"partitioned"`
 	Reachable     bool      `json:"reachable"`
 	Error         *RowError `json:"error,omitempty"`
+	// LastSeen is when anybody that answers last heard from the member; null: nobody did since it started. A
+	// member that answers is seen now.
+	LastSeen *time.Time `json:"last_seen"`
 
 	GRPCAddr     string      `json:"grpc_addr"`
 	HTTPAddr     string      `json:"http_addr"`
@@ -174,6 +177,9 @@ type LocalStatus struct {
 	Checks     []ReadyCheck  `json:"checks"`
 	Groups     []GroupStatus `json:"groups"`
 	Disk       *Disk         `json:"disk"` // null: not known
+	// HeardMS is how long ago each other member was last heard from, by id; one that never was since the start
+	// is not in it.
+	HeardMS map[string]int64 `json:"heard_ms,omitempty"`
 	// Clocks are those of the other members that answered a ping; ClockLimitMS is how far they may be off.
 	Clocks       []Clock `json:"clocks"`
 	ClockLimitMS int64   `json:"clock_limit_ms"`

@@ -112,6 +112,27 @@ type view struct {
 	lastAge *int64
 	// skews is how far clocks are off, by id, in milliseconds.
 	skews map[string]int64
+	now   time.Time
+}
+
+// seen returns when a member was last heard from by anybody that answers, itself included; nil: never.
+func (v *view) seen(r *row) *time.Time {
+	if r.answer != nil {
+		return &v.now
+	}
+	var last *time.Time
+	for i := range v.rows {
+		a := v.rows[i].answer
+		if a == nil || r.member.ID == "" {
+			continue
+		}
+		if ago, ok := a.HeardMS[r.member.ID]; ok {
+			if at := v.now.Add(-time.Duration(ago) * time.Millisecond); last == nil || at.After(*last) {
+				last = &at
+			}
+		}
+	}
+	return last
 }
 
 // leads returns what the leader answered, or nil.
@@ -128,6 +149,7 @@ func (v *view) leads() *api.LocalStatus {
 // same answers differ in nothing but Observer, At and TookMS.
 func aggregate(observer string, rows []row, now time.Time) api.Status {
 	v := newView(rows)
+	v.now = now.UTC()
 	s := api.Status{
 		Term:        v.term,
 		RelayLogLen: v.last, RelayLogAgeMS: v.lastAge,
@@ -311,6 +333,7 @@ func (v *view) region(r *row) api.Region {
 		LagEvents:   v.last,
 		Partitioned: true,
 		Error:       r.err,
+		LastSeen:    v.seen(r),
 	}
 	if off, ok := v.skews[m.ID]; ok {
 		out.ClockSkewMS = &off

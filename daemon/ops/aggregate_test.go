@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
 
@@ -281,20 +280,50 @@ func text(v any) string {
 }
 
 // Consecutive reports of different members differ in nothing but who tells, when, and how long the
-// rows took (nats-server#2792).
+// rows took (nats-server#2792). When a member was seen that does not answer is no matter of who tells.
 func TestAggregate_ObserversAgree(t *testing.T) {
 	t.Parallel()
 	rows := []row{says("1", "a", "1", 7, 125, 0), says("2", "b", "1", 7, 125, time.Second), silent("3", "c", "timeout")}
-	one := aggregate("a", rows, testNow)
-	other := slices.Clone(rows)
+	other := []row{says("1", "a", "1", 7, 125, 0), says("2", "b", "1", 7, 125, time.Second), silent("3", "c", "timeout")}
 	other[0].took, other[1].took = 3*time.Millisecond, 0
+	heard3(rows, 4*time.Second, 5*time.Second)
+	heard3(other, 5*time.Second, 6*time.Second)
+	one := aggregate("a", rows, testNow)
 	two := aggregate("b", other, testNow.Add(time.Second))
 	two.Observer, two.At = one.Observer, one.At
 	for i := range two.Regions {
 		two.Regions[i].TookMS = one.Regions[i].TookMS
+		if r := &two.Regions[i]; r.Reachable { // seen when it was asked
+			r.LastSeen = one.Regions[i].LastSeen
+		}
 	}
 	if x, y := text(one), text(two); x != y {
 		t.Errorf("a tells\n%s\nb tells\n%s", x, y)
+	}
+}
+
+// heard3 has the first two of rows say how long ago they heard from member 3.
+func heard3(rows []row, a, b time.Duration) {
+	rows[0].answer.HeardMS = map[string]int64{"2": 10, "3": a.Milliseconds()}
+	rows[1].answer.HeardMS = map[string]int64{"1": 10, "3": b.Milliseconds()}
+}
+
+// A member was seen when anybody that answers heard from it last: now, if it answers.
+func TestAggregate_LastSeen(t *testing.T) {
+	t.Parallel()
+	rows := []row{says("1", "a", "1", 7, 125, 0), says("2", "b", "1", 7, 125, time.Second), silent("3", "c", "timeout"), silent("4", "d", "refused"), silent("", "e", "refused")}
+	heard3(rows, 7*time.Second, 3*time.Second)
+	rows[0].answer.HeardMS[""] = 1 // of nobody
+	var got []string
+	for _, r := range aggregate("a", rows, testNow).Regions {
+		if r.LastSeen == nil {
+			got = append(got, r.Name+" never")
+		} else {
+			got = append(got, r.Name+" "+testNow.Sub(*r.LastSeen).String())
+		}
+	}
+	if want := "[a 0s b 0s c 3s d never e never]"; fmt.Sprint(got) != want {
+		t.Errorf("last seen %v, want %s", got, want)
 	}
 }
 

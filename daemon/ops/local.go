@@ -29,6 +29,12 @@ func (o *Ops) LocalStatus() api.LocalStatus {
 		Ready: s.Ready, Checks: readyChecks(s), Groups: []api.GroupStatus{},
 		Faults: o.OwnFaults(), Outbox: outboxStatus(s.Outbox, now),
 	}
+	if o.opts.Heard != nil {
+		out.HeardMS = map[string]int64{}
+		for id, at := range o.opts.Heard() {
+			out.HeardMS[id.String()] = millisSince(at, now)
+		}
+	}
 	out.Clocks, out.ClockLimitMS = clocks(s.Clocks), s.MaxDrift.Milliseconds()
 	if !s.Cluster.IsZero() {
 		out.ClusterID = s.Cluster.String()

@@ -85,6 +85,8 @@ type Options struct {
 	// Outbox returns where writes go that wait for no leader; nil, or what it returns is nil: there is none.
 	Outbox   func() *outbox.Box
 	Exchange Exchanger // required with Outbox
+	// Heard is when each other member was last heard from, by wall time; nil: nobody ever was.
+	Heard func() map[ident.MemberID]time.Time
 	// Journal is what this member sees happen; nil: nothing ever.
 	Journal *journal.Journal
 	// Memory keeps operations over a restart; nil: they are forgotten.

@@ -50,7 +50,9 @@ func (b *builder) fields() {
 	field("lag", "%s entries, %s", m.Lag, m.Delay)
 	field("log", "applied %s, committed %s, durable %s, last %s, term %s",
 		m.Applied, number(r.CommitIndex), number(r.DurableIndex), number(r.LastIndex), number(r.Term))
-	if r.IsLeader {
+	if seen := Seen(*r, st.At); seen != "" {
+		field("answered", "not now, %s", seen)
+	} else if r.IsLeader {
 		field("answered", "in %s", m.Took)
 	} else {
 		field("answered", "in %s, heard the leader %s ago", m.Took, m.Heard)

@@ -161,6 +161,15 @@ func Heard(r api.Region) string {
 	return words.AgeOf(r.AgeMS)
 }
 
+// Seen says how long before at a member that does not answer was last heard from by any other; empty where
+// nobody did, or there is no need to.
+func Seen(r api.Region, at time.Time) string {
+	if r.Reachable || r.LastSeen == nil {
+		return ""
+	}
+	return "last seen " + words.Age(max(at.Sub(*r.LastSeen), 0)) + " ago"
+}
+
 // Note says why a member is as it is, in its own words; empty when there is nothing to say.
 func Note(r api.Region) string {
 	switch {
