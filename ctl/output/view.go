@@ -101,8 +101,11 @@ func cut(line string, width int) string {
 	return line[:width-1] + "~"
 }
 
-// lines renders the table: no borders, upper-case heads, ASCII alone.
+// lines renders the table: no borders, upper-case heads, ASCII alone; nothing where there are no columns.
 func (s Section) lines(heads bool) ([]string, error) {
+	if len(s.Columns) == 0 {
+		return nil, nil
+	}
 	var b bytes.Buffer
 	align := make([]tw.Align, len(s.Columns))
 	titles := make([]string, len(s.Columns))

@@ -73,7 +73,7 @@ func (c *changing) start(t *testing.T) string {
 		leader := "us-east"
 		reply(w, http.StatusOK, api.Why{Member: "eu-west", ID: "4", Role: "learner", Observer: "us-west", Leader: &leader, Term: 7, Reachable: true,
 			Pending:   &api.Pending{Reason: "behind", Detail: "eu-west is 2,048 entries behind", Lag: new(uint64(2048)), Bytes: new(uint64(1 << 20)), Rate: new(512.0), ETAMS: new(int64(2000))},
-			Questions: []api.Question{{Question: "voter", Detail: "it may not vote yet", Checks: checks}},
+			Questions: []api.Question{{Question: "voter", Detail: "it may not vote yet", Checks: checks}, {Question: "leader", OK: true, Detail: "it leads", Checks: []api.Check{}}},
 			Unknown:   []api.Reason{{Code: "ready", Detail: "no answer"}}})
 	})
 	mux.HandleFunc("GET /cluster/history", func(w http.ResponseWriter, _ *http.Request) {
@@ -179,6 +179,9 @@ func TestWhy_SaysWhatIsMeasured(t *testing.T) {
 		if exit != 0 || !strings.Contains(out, want) {
 			t.Errorf("why: exit %d, no %q in\n%s", exit, want, out)
 		}
+	}
+	if n := strings.Count(out, "CHECK"); n != 1 || !strings.Contains(out, "leader: it leads\n") {
+		t.Errorf("why: %d tables, want one, of the question that has checks:\n%s", n, out)
 	}
 	if exit, _, errs := run(t, []string{url}, "why", "nobody"); exit != 5 || !strings.Contains(errs, "not_found") {
 		t.Errorf("why nobody: exit %d, %s", exit, errs)

@@ -87,7 +87,10 @@ func whyDocument(w api.Why, s *api.Status) output.Document {
 			v.Notes = append(v.Notes, "promotion_pending  "+pendingText(*w.Pending))
 		}
 		for _, q := range w.Questions {
-			section := checksTable(q.Checks)
+			var section output.Section
+			if len(q.Checks) > 0 {
+				section = checksTable(q.Checks)
+			}
 			section.Title = q.Question + ": " + q.Detail
 			v.Sections = append(v.Sections, section)
 		}

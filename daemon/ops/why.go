@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,13 +101,52 @@ func (o *Ops) whyReady(ctx context.Context, name string, m membership.Member, kn
 		q.Checks = append(q.Checks, api.Check{Code: c.Name, OK: c.OK, Detail: cmp.Or(c.Detail, "it serves")})
 	}
 	for _, g := range local.Groups {
-		if i := g.Install; i != nil && i.Total > 0 {
-			q.Checks = append(q.Checks, api.Check{
-				Code: "install", Detail: "an artifact arrives", Measured: new(float64(i.Bytes)), Threshold: new(float64(i.Total)), Unit: "bytes",
-			})
-		}
+		q.Checks = append(q.Checks, damage(g, func(id string) string { return nameOfText(o.opts.Member.Roster(), id) })...)
 	}
 	return api.Why{Reachable: true, Questions: []api.Question{q}}
+}
+
+// damage says what is wrong with the data of a replica, what shows it, and how far the way out of it is.
+// name returns the name of a member by the text of its id.
+func damage(g api.GroupStatus, name func(id string) string) (checks []api.Check) {
+	if q := g.Quarantine; q != nil {
+		part := "it takes no part in the group"
+		if q.Votes {
+			part = "it still votes and acknowledges"
+		}
+		checks = append(checks, api.Check{Code: "quarantine", Detail: fmt.Sprintf("group %s, since %s: %s; %s", g.Group, q.Since.Format(time.RFC3339), q.Cause, part)})
+		if e := q.Evidence; e != nil {
+			agree := make([]string, len(e.Agree))
+			for i, id := range e.Agree {
+				agree[i] = name(id)
+			}
+			checks = append(checks, api.Check{Code: "evidence", Detail: fmt.Sprintf("at index %d its state added up to %.16s, that of %s to %.16s",
+				e.Index, e.Own, strings.Join(agree, " and "), e.Right)})
+		}
+	}
+	if r := g.Reseed; r != nil {
+		detail := fmt.Sprintf("its data is to be replaced since %s: %s", r.Since.Format(time.RFC3339), r.Reason)
+		if why := cmp.Or(r.Refused, r.Failure); why != nil {
+			detail += "; " + *why
+		}
+		checks = append(checks, api.Check{Code: "reseed", Detail: detail})
+	}
+	if i := g.Install; i != nil && i.Total > 0 {
+		checks = append(checks, api.Check{
+			Code: "install", Detail: "an artifact arrives", Measured: new(float64(i.Bytes)), Threshold: new(float64(i.Total)), Unit: "bytes",
+		})
+	}
+	return checks
+}
+
+// nameOfText is the name of a member, or its id where the roster does not name it.
+func nameOfText(r membership.Roster, id string) string {
+	for _, m := range r.Members {
+		if m.ID.String() == id {
+			return m.Name
+		}
+	}
+	return id
 }
 
 // whyLed returns the gates that the leader keeps: its own, if this member leads, else as it tells them.

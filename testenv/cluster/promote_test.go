@@ -55,9 +55,10 @@ func TestCluster_PromotesUnderLoad(t *testing.T) {
 // A member that is gone or stands still is not made leader: it is refused with what was measured, or the
 // transfer ends within its bound, and writes go on as if nothing had been asked.
 func TestCluster_PromoteRefusesWhoCannotLead(t *testing.T) {
-	c := Start(t, Binary(t), Options{})
+	// A leader that cannot be lost while the machine is slow: it has seconds to hear the third member.
+	c := Start(t, Binary(t), Options{Args: []string{"--set", "election.election_ticks=150"}})
 	c.item("i")
-	leader := c.Leader()
+	leader, term := c.Leader(), termOf(c)
 	target := c.besides(leader)
 	defer c.Pause(target.Name)()
 	_, err := c.promote(c.Member(leader), api.PromoteRequest{Region: target.Name})
@@ -69,5 +70,8 @@ func TestCluster_PromoteRefusesWhoCannotLead(t *testing.T) {
 	var m api.Members
 	if err := c.Get(c.Member(leader), "/cluster/members", &m); err != nil || m.Leader == nil || *m.Leader != leader {
 		t.Errorf("after the refusal: %+v, %v; want that %s leads", m, err, leader)
+	}
+	if now := termOf(c); now != term {
+		t.Errorf("term %d, was %d: the refusal is of another leader", now, term)
 	}
 }

@@ -119,69 +119,86 @@ func TestSoak_RemoveUnsafeIsRefused(t *testing.T) {
 }
 
 // A member that was removed comes again, with the same name or another one, at the same address or another
-// one, with its directory or without.
+// one, with its directory or without: each of the eight has one outcome.
 func TestSoak_RemoveAndAddAgain(t *testing.T) {
+	const (
+		refuses = "does not start: a directory belongs to one name"
+		stays   = "knows that it was removed, and stays so"
+		meant   = "is refused as removed, and joins under a new id with --rejoin"
+		joins   = "joins under a new id"
+	)
 	binary := Binary(t)
 	c := Start(t, binary, Options{})
 	l := NewLedger(c, 8)
 	l.During(func() { l.WaitAcked(100) })
-	next := 4
-	for i := range 8 {
-		sameName, sameAddr, kept := i&1 == 0, i&2 == 0, i&4 == 0
-		what := fmt.Sprintf("same name %t, same address %t, directory kept %t", sameName, sameAddr, kept)
-		first := c.Extra(binary, fmt.Sprintf("again-%d", i), Seeds(c.Members[0])...)
-		first.Start()
-		if row := c.WaitRole(first.Name, api.RoleVoter); row.ID != fmt.Sprint(next) {
-			t.Errorf("%s: joined as member %s, want %d", what, row.ID, next)
+	next := 4 // the id that is given next
+	joined := func(t *testing.T, e *Extra) {
+		t.Helper()
+		if row := c.WaitRole(e.Name, api.RoleVoter); row.ID != fmt.Sprint(next) {
+			t.Errorf("%s is member %s, want %d", e.Name, row.ID, next)
 		}
 		next++
-		c.MustRemove(first.Name)
-		c.waitTold(first.DevMember)
-		first.Kill()
-		if !kept {
-			if err := os.RemoveAll(first.Dir); err != nil {
-				t.Fatal(err)
+	}
+	for i, tc := range []struct {
+		name                     string
+		sameName, sameAddr, kept bool
+		outcome                  string
+	}{
+		{"same name, same address, directory kept", true, true, true, stays},
+		{"same name, other address, directory kept", true, false, true, stays},
+		{"other name, same address, directory kept", false, true, true, refuses},
+		{"other name, other address, directory kept", false, false, true, refuses},
+		{"same name, same address, directory wiped", true, true, false, meant},
+		{"same name, other address, directory wiped", true, false, false, meant},
+		{"other name, same address, directory wiped", false, true, false, joins},
+		{"other name, other address, directory wiped", false, false, false, joins},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			first := c.Extra(binary, fmt.Sprintf("again-%d", i), Seeds(c.Members[0])...)
+			first.Start()
+			joined(t, first)
+			c.MustRemove(first.Name)
+			c.waitTold(first.DevMember)
+			first.Kill()
+			if !tc.kept {
+				if err := os.RemoveAll(first.Dir); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		second := first
-		if !sameName || !sameAddr {
 			name := first.Name
-			if !sameName {
+			if !tc.sameName {
 				name += "-new"
 			}
-			second = c.Extra(binary, name, Seeds(c.Members[0])...)
-			if sameAddr {
+			second := c.Extra(binary, name, Seeds(c.Members[0])...)
+			if tc.sameAddr {
 				second.HTTP, second.GRPC = first.HTTP, first.GRPC
 			}
 			second.Dir = first.Dir
-		}
-		second.Start()
-		switch {
-		case kept && !sameName: // a directory belongs to one name
-			c.Until(what+": it refuses to start", func() error {
-				if code, ended := second.Exited(); !ended || code != 78 {
-					return fmt.Errorf("ended %t with %d", ended, code)
-				}
-				return nil
-			})
-		case kept: // it knows that it was removed, and stays so
-			c.waitTold(second.DevMember)
-		case sameName: // the name was removed: it must be meant
-			c.waitReadyz(second.DevMember, "removed")
+			second.Start()
+			defer second.Kill()
+			switch tc.outcome {
+			case refuses:
+				c.Until("it refuses to start", func() error {
+					if code, ended := second.Exited(); !ended || code != 78 {
+						return fmt.Errorf("ended %t with %d", ended, code)
+					}
+					return nil
+				})
+			case stays:
+				c.waitTold(second.DevMember)
+			case meant:
+				c.waitReadyz(second.DevMember, "removed")
+				second.Start("--rejoin")
+				fallthrough
+			case joins:
+				joined(t, second)
+				c.MustRemove(second.Name)
+				c.waitTold(second.DevMember)
+			}
 			if r := role(c, second.Name); r != "" {
-				t.Errorf("%s: it is %s", what, r)
+				t.Errorf("in the end it is %s, want no member", r)
 			}
-			second.Start("--rejoin")
-			fallthrough
-		default:
-			if row := c.WaitRole(second.Name, api.RoleVoter); row.ID != fmt.Sprint(next) {
-				t.Errorf("%s: joined as member %s, want %d", what, row.ID, next)
-			}
-			next++
-			c.MustRemove(second.Name)
-		}
-		t.Logf("%s: as stated", what)
-		second.Kill()
+		})
 	}
 	l.During(func() { l.WaitAcked(100) })
 	c.Audit(l)
