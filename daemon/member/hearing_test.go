@@ -22,7 +22,7 @@ func TestDeliver_WaitsForTheOwnHello(t *testing.T) {
 	}
 	l.run(time.Second)
 	victim.stop()
-	old := victim.copyDisk()
+	old := victim.fs.Clone()
 	victim.start()
 	was := victim.dir.Vote(0).Term
 	for range 2 { // what it promises from here on, the old copy does not hold

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -23,6 +23,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/replica"
+	"github.com/tidaldb/tidal/testenv/simfs"
 )
 
 const labTick = 100 * time.Millisecond
@@ -44,6 +45,13 @@ type lab struct {
 	stopped bool
 
 	noDigests bool // nobody is told what states add up to
+
+	led map[uint64]ident.MemberID // who led each term
+
+	// lazy: disks and workers take their time, each its own, so that duties come between a message and what
+	// becomes of it; and states are flushed again and again.
+	lazy   bool
+	rounds int
 }
 
 // node is one machine: a process runs on it, or none.
@@ -51,7 +59,7 @@ type node struct {
 	lab   *lab
 	name  string
 	addr  string
-	fs    *vfs.MemFS
+	fs    *simfs.FS
 	disks int
 
 	dir     *datadir.Dir
@@ -70,6 +78,8 @@ type node struct {
 	noApply, noSync bool
 	// mute: it reaches nobody, and is reached.
 	mute bool
+	// seeks: it looks for its cluster by itself, as a process does.
+	seeks bool
 }
 
 type packet struct {
@@ -110,12 +120,15 @@ func newLab(t *testing.T, names ...string) *lab {
 }
 
 func (l *lab) machine(name string) *node {
-	return &node{lab: l, name: name, addr: name + ":1", fs: vfs.NewMem()}
+	return &node{lab: l, name: name, addr: name + ":1", fs: simfs.New()}
 }
 
 func (l *lab) declared() []membership.Declared {
 	var all []membership.Declared
-	for _, n := range l.nodes {
+	for i, n := range l.nodes {
+		if slices.ContainsFunc(l.nodes[:i], func(o *node) bool { return o.name == n.name }) {
+			continue // it is to take the place of the other one
+		}
 		all = append(all, membership.Declared{Name: n.name, GRPCAddr: n.name + ":1", HTTPAddr: n.name + ":2"})
 	}
 	return all
@@ -168,26 +181,15 @@ func (n *node) stop() {
 
 // kill ends the process where it is; what it has written stays.
 func (n *node) kill() {
-	n.lab.t.Helper()
-	disk := n.copyDisk()
+	disk := n.fs.Clone()
 	n.stop()
 	n.fs = disk
-}
-
-// copyDisk returns the disk as it is now.
-func (n *node) copyDisk() *vfs.MemFS {
-	n.lab.t.Helper()
-	disk := vfs.NewMem()
-	if _, err := vfs.Clone(n.fs, disk, "/data", "/data"); err != nil {
-		n.lab.t.Fatal(err)
-	}
-	return disk
 }
 
 // wipe gives the machine an empty disk.
 func (n *node) wipe() {
 	n.stop()
-	n.fs, n.disks = vfs.NewMem(), n.disks+1
+	n.fs, n.disks = simfs.New(), n.disks+1
 }
 
 func (n *node) id() ident.MemberID { return n.dir.Member().ID }
@@ -203,7 +205,7 @@ func (l *lab) step() {
 		if n.driver != nil {
 			n.driver.Tick()
 		}
-		if n.m != nil && n.driver == nil && n.m.phase() == PhaseJoining {
+		if n.m != nil && n.driver == nil && (n.m.phase() == PhaseJoining || n.seeks && n.m.phase() == PhaseWaiting) {
 			if serves, err := n.m.Seek(); err != nil {
 				l.t.Fatal(err)
 			} else if serves {
@@ -216,12 +218,14 @@ func (l *lab) step() {
 			if r, err := n.m.Replica(0); err != nil || r != n.replica {
 				n.open()
 			}
+			n.dialAll()
 		}
 	}
 	for range 6 {
 		if l.exchange(); l.stopped {
 			return
 		}
+		l.oneLeaderATerm()
 		for _, n := range l.nodes {
 			if n.m != nil {
 				n.m.Duty()
@@ -233,11 +237,49 @@ func (l *lab) step() {
 	}
 }
 
+// flush has the state write down what it has applied.
+func (n *node) flush() {
+	if g := n.m.sound(0); g != nil {
+		if _, err := g.store.Flush(); err != nil {
+			n.lab.t.Fatalf("%s: flush: %v", n.name, err)
+		}
+	}
+}
+
+func (l *lab) oneLeaderATerm() {
+	l.t.Helper()
+	if l.led == nil {
+		l.led = map[uint64]ident.MemberID{}
+	}
+	for _, n := range l.nodes {
+		if n.driver == nil {
+			continue
+		}
+		s := n.status()
+		if s.State != raft.StateLeader {
+			continue
+		}
+		if led, ok := l.led[s.Term]; ok && led != n.id() {
+			l.t.Fatalf("members %s and %s lead term %d", led, n.id(), s.Term)
+		}
+		l.led[s.Term] = n.id()
+	}
+}
+
 // exchange has everybody work and talk until nobody has anything to do.
 func (l *lab) exchange() {
-	for range 200 {
+	rounds := 200
+	if l.lazy {
+		rounds = 1
+	}
+	for range rounds {
+		l.rounds++
 		busy := false
-		for _, n := range l.nodes {
+		for i, n := range l.nodes {
+			n.noSync, n.noApply = n.noSync && !l.lazy || l.lazy && (l.rounds+i)%3 != 0, n.noApply && !l.lazy || l.lazy && (l.rounds+2*i)%5 != 0
+			if l.lazy && n.driver != nil && l.rounds%16 == i {
+				n.flush()
+			}
 			busy = n.work() || busy
 			if l.stopAt != nil && l.stopAt() {
 				l.stopAt, l.stopped = nil, true
@@ -343,6 +385,19 @@ func (l *lab) dial(n, to *node, id ident.MemberID) bool {
 	to.greeted[n] = n.life
 	n.m.PeerChanged(peer.PeerStatus{Peer: peer.Peer{ID: id, Addr: to.addr}, Connected: true})
 	return true
+}
+
+// dialAll has a member dial everybody whom it should have a stream to, whether it has anything to say or not.
+func (n *node) dialAll() {
+	for _, id := range slices.Sorted(maps.Keys(n.peers)) {
+		to := n.lab.at(n.peers[id].Addr)
+		if to == nil {
+			to = n.lab.at(n.peers[id].Also)
+		}
+		if to != nil && n.lab.open(n, to) && !n.mute {
+			n.lab.dial(n, to, id)
+		}
+	}
 }
 
 func (n *node) refusedBy(to *node, id ident.MemberID, r *peer.Refusal) {

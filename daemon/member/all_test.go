@@ -1,0 +1,5 @@
+//go:build soak
+
+package member
+
+const stride = 1 // every moment
