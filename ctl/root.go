@@ -153,7 +153,11 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if e, ok := errors.AsType[*UsageError](err); ok {
 			return e
 		}
-		return &UsageError{Code: "bad_argument", Detail: err.Error(), Try: []string{cmd.CommandPath() + " --help"}}
+		detail := err.Error()
+		if strings.HasPrefix(detail, "accepts ") { // it counts; what is wanted has a name
+			detail = fmt.Sprintf("want %s; arguments given: %d", strings.TrimSuffix(cmd.UseLine(), " [flags]"), len(args))
+		}
+		return &UsageError{Code: "bad_argument", Detail: detail, Try: []string{cmd.CommandPath() + " --help"}}
 	}
 }
 

@@ -117,6 +117,8 @@ func (o *partitionOptions) check() error {
 	switch {
 	case (len(o.Isolate) > 0) == (o.Split != ""):
 		return bad("want one of --isolate NAME and --split A,B/C,D")
+	case o.Split != "" && !strings.Contains(o.Split, "/"):
+		return bad("--split %s: want sides with / between them, like us-east,us-west/ap-south", o.Split)
 	case o.OneWay != "" && o.OneWay != api.DirectionIn && o.OneWay != api.DirectionOut:
 		return bad("--one-way=%s: want out or in", o.OneWay)
 	case o.For == 0:

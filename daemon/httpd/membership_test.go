@@ -259,10 +259,16 @@ func TestWhy_GathersFromMemberAndLeader(t *testing.T) {
 			t.Errorf("why c, asked of %s = %d %s", n.member.Status().Name, g.status, g.body)
 		}
 	}
+	// A member that is cut off knows no leader; those on the other side do.
+	nodes[1].member.Lead(2, 0)
+	w := decode[api.Why](t, nodes[1].get("/cluster/why/b"))
+	if len(w.Questions) != 4 || len(w.Unknown) != 0 || w.Leader == nil || *w.Leader != "a" || w.Term != 2 {
+		t.Errorf("why b, asked of b, which knows no leader = %+v", w)
+	}
 	for _, n := range nodes {
 		n.member.Lead(3, 0)
 	}
-	w := decode[api.Why](t, nodes[1].get("/cluster/why/c"))
+	w = decode[api.Why](t, nodes[1].get("/cluster/why/c"))
 	if len(w.Questions) != 1 || len(w.Unknown) != 3 || w.Leader != nil {
 		t.Errorf("why c without a leader = %+v", w)
 	}

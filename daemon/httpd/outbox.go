@@ -87,6 +87,9 @@ func (s *Server) postReconcile(w http.ResponseWriter, r *request) error {
 	if unreached, ok := errors.AsType[*unreachedError](err); ok {
 		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s was not reached at %s: %v", req.Region, unreached.Addr, unreached.Err))
 	}
+	if lost, ok := errors.AsType[*lostError](err); ok && req.DryRun { // it would have changed nothing
+		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s at %s did not answer: %v", req.Region, lost.Addr, lost.Err))
+	}
 	return err
 }
 

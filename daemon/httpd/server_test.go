@@ -81,7 +81,7 @@ func serve(t testing.TB, o options, m *opstest.Member, ln net.Listener) *node {
 		t.Cleanup(faults.Close)
 	}
 	client := httpd.NewClient(httpd.ClientOptions{PeerKey: o.peerKey, Self: m.Status().Name, Faults: faults, RequestTimeout: o.request})
-	verbs, err := ops.New(ops.Options{Member: m, Replica: m.Open, Asker: client, Crew: client, Outbox: m.Outbox, Exchange: client, Teller: client, Faults: faults, MaxFault: time.Minute, Journal: o.journal, QuorumTimeout: o.quorum, Now: func() time.Time { return opstest.Start }})
+	verbs, err := ops.New(ops.Options{Member: m, Replica: m.Open, Asker: client, Crew: client, Outbox: m.Outbox, Exchange: client, Teller: client, Faults: faults, MaxFault: time.Minute, Journal: o.journal, Problem: httpd.Problem, QuorumTimeout: o.quorum, Now: func() time.Time { return opstest.Start }})
 	if err != nil {
 		t.Fatal(err)
 	}

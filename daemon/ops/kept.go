@@ -34,11 +34,20 @@ type Memory interface {
 
 // keeper writes operations down.
 type keeper struct {
-	memory Memory // nil: they are forgotten
-	word   func(error) *api.Problem
+	memory Memory                   // nil: they are forgotten
+	word   func(error) *api.Problem // never nil
 	log    *slog.Logger
 
 	mu sync.Mutex // held while the disk is written, so that an older book never replaces a newer one
+}
+
+// inWords is how errors are worded where nobody says: one that is not on the wire's terms is one that was met
+// before anything was done.
+func inWords(err error) *api.Problem {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return p
+	}
+	return api.NewProblem(api.CodeNotReady, err.Error())
 }
 
 // book is all operations that are kept, as JSON: fields are only added.

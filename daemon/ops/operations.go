@@ -188,7 +188,7 @@ func (o *operations) admit(in intent) (op *operation, joined bool, err error) {
 		if old.verb != in.verb || old.request != in.request {
 			return nil, false, &ReusedOperationError{ID: in.id, Verb: old.verb}
 		}
-		if old.running() || old.err == nil || !changedNothing(old.err) {
+		if old.running() || old.err == nil || !o.changedNothing(old.err) {
 			return old, true, nil
 		}
 		o.mu.all = slices.DeleteFunc(o.mu.all, func(op *operation) bool { return op == old })
@@ -210,7 +210,7 @@ func (o *operations) run(op *operation, run func(ctx context.Context, op *operat
 	}
 	op.result, op.err = run(o.life, op)
 	op.finished = o.now()
-	op.cut = o.life.Err() != nil && op.err != nil && !changedNothing(op.err)
+	op.cut = o.life.Err() != nil && op.err != nil && !o.changedNothing(op.err)
 	op.ended.Store(true)
 	if op.urgent {
 		close(op.done)
@@ -235,12 +235,8 @@ func (o *operations) makeRoomLocked() error {
 	return nil
 }
 
-// changedNothing reports whether err says for certain that the verb had no effect. An error that is not
-// on the wire's terms is one that was met before anything was done.
-func changedNothing(err error) bool {
-	p, ok := errors.AsType[*api.Problem](err)
-	return !ok || p.Effect == api.EffectNone
-}
+// changedNothing reports whether err says for certain that the verb had no effect.
+func (o *operations) changedNothing(err error) bool { return o.kept.word(err).Effect == api.EffectNone }
 
 func newOperationID() string {
 	var b [12]byte
@@ -322,7 +318,6 @@ func (o *Ops) describe(op *operation) (Operation, error) {
 	if out.Err = op.err; !op.finished.IsZero() {
 		out.FinishedAt = new(op.finished.UTC())
 	}
-	p, known := errors.AsType[*api.Problem](op.err)
 	switch {
 	case op.err == nil:
 		result, err := json.Marshal(op.result)
@@ -330,7 +325,7 @@ func (o *Ops) describe(op *operation) (Operation, error) {
 			return Operation{}, fmt.Errorf("result of operation %s: %w", op.id, err)
 		}
 		out.State, out.Result = api.OperationDone, result
-	case known && p.Effect == api.EffectUnknown:
+	case o.operations.kept.word(op.err).Effect == api.EffectUnknown:
 		out.State = api.OperationUnknown
 	default:
 		out.State = api.OperationFailed

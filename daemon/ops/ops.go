@@ -91,7 +91,8 @@ type Options struct {
 	Journal *journal.Journal
 	// Memory keeps operations over a restart; nil: they are forgotten.
 	Memory Memory
-	// Problem words an error as the surface does. Required with Memory.
+	// Problem words an error as the surface does, by which it is known whether anything may have happened.
+	// nil: an error that is no *api.Problem says that nothing did.
 	Problem func(error) *api.Problem
 
 	// Faults is this member's fault table; nil: there are no drills. MaxFault is how long a fault may
@@ -122,8 +123,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Outbox != nil && o.Exchange == nil {
 		return o, errors.New("ops: Exchange is required with Outbox")
 	}
-	if o.Memory != nil && o.Problem == nil {
-		return o, errors.New("ops: Problem is required with Memory")
+	if o.Problem == nil {
+		o.Problem = inWords
 	}
 	if o.QuorumTimeout == 0 {
 		o.QuorumTimeout = 3 * time.Second

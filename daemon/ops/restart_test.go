@@ -43,12 +43,6 @@ func boot(t *testing.T, m *opstest.Member, d *disk) *ops.Ops {
 	t.Helper()
 	o, err := ops.New(ops.Options{
 		Member: m, Replica: m.Open, Asker: asker{"b:9500": follows("b", 3, "2")}, Memory: d,
-		Problem: func(err error) *api.Problem {
-			if p, ok := errors.AsType[*api.Problem](err); ok {
-				return p
-			}
-			return api.NewProblem(api.CodeNotReady, err.Error())
-		},
 		FanOut: 30 * time.Millisecond, StatusTimeout: 30 * time.Millisecond, Now: func() time.Time { return opstest.Start },
 	})
 	if err != nil {

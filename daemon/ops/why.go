@@ -25,7 +25,8 @@ type Teller interface {
 
 // Why explains what holds the member called name back: from taking traffic, which it knows itself, and
 // from voting, leading and being removed, which the leader knows. Both are asked at once, for
-// Options.FanOut; ownPart has nobody asked. The error is a *NotFoundError.
+// Options.FanOut, and everybody where no leader is known here; ownPart has nobody asked. The error is a
+// *NotFoundError.
 func (o *Ops) Why(ctx context.Context, name string, ownPart bool) (api.Why, error) {
 	r := o.opts.Member.Roster()
 	m, ok, buried := named(r, name)
@@ -53,6 +54,9 @@ func (o *Ops) Why(ctx context.Context, name string, ownPart bool) (api.Why, erro
 	asking.Go(func() { led = o.whyLed(ctx, name, m, ok, l, ownPart) })
 	asking.Wait()
 	out.Reachable, out.Error = own.Reachable, own.Error
+	if led.Leader != nil { // another one knows it, on the other side of a split
+		out.Leader, out.Term = led.Leader, led.Term
+	}
 	out.Pending = led.Pending
 	out.Questions = slices.Concat(out.Questions, own.Questions, led.Questions)
 	out.Unknown = slices.Concat(own.Unknown, led.Unknown)
@@ -164,16 +168,41 @@ func (o *Ops) whyLed(ctx context.Context, name string, m membership.Member, know
 		return o.gates(ctx, name, m)
 	case ownPart:
 		return api.Why{}
-	case l.ID == 0 || l.HTTPAddr == "" || o.opts.Teller == nil:
-		return unknown("no leader is known here")
 	}
-	w, err := o.opts.Teller.Why(ctx, l.HTTPAddr, name)
-	if err != nil {
-		return unknown(fmt.Sprintf("%s leads and did not say: %v", l.Name, err))
+	var w api.Why
+	if l.ID != 0 && l.HTTPAddr != "" && o.opts.Teller != nil {
+		var err error
+		if w, err = o.opts.Teller.Why(ctx, l.HTTPAddr, name); err != nil {
+			return unknown(fmt.Sprintf("%s leads and did not say: %v", l.Name, err))
+		}
+	} else if w = o.whoLeads(ctx, name); w.Leader == nil {
+		return unknown("no member that answers leads")
 	}
 	w.Questions = slices.DeleteFunc(w.Questions, func(q api.Question) bool { return q.Question == api.WhyReady })
 	w.Unknown = nil
 	return w
+}
+
+// whoLeads asks everybody for their part, and returns that of the member that leads, in the newest term if
+// two believe so; without a Leader: nobody does that answers.
+func (o *Ops) whoLeads(ctx context.Context, name string) (led api.Why) {
+	if o.opts.Teller == nil {
+		return led
+	}
+	members := o.opts.Member.Roster().Members
+	told := make([]api.Why, len(members))
+	o.each(ctx, members, func(ctx context.Context, m membership.Member) (err error) {
+		if i := slices.IndexFunc(members, func(x membership.Member) bool { return x.ID == m.ID }); m.Name != o.name {
+			told[i], err = o.opts.Teller.Why(ctx, o.httpAddr(m), name)
+		}
+		return err
+	})
+	for i, w := range told {
+		if w.Leader != nil && *w.Leader == members[i].Name && (led.Leader == nil || w.Term > led.Term) {
+			led = w
+		}
+	}
+	return led
 }
 
 // gates measures, on the leader, what stands before a member.
