@@ -116,7 +116,7 @@ func (k *keeper) carryOut(ctx context.Context, g *group, latched *datadir.Reseed
 		}
 	}
 	from := src
-	if other, ok := k.chosenSource(); ok && k.stuck < sourcePatience {
+	if other, ok := k.chosenSource(); ok && vain(k.stuck, k.unfit) < sourcePatience {
 		from, r.Always = other, true
 	} else if other, ok := k.otherSource(src); ok {
 		from, r.Always = other, true // whether the leader has the entries, another one cannot say
@@ -243,6 +243,7 @@ func (k *keeper) install(a *snapshot.Artifact, src source) error {
 		return fmt.Errorf("install artifact %s: %w", a.ID, err)
 	}
 	if q := k.m.current(k.group).quarantine; q != nil {
+		k.unfit++
 		return fmt.Errorf("open installed artifact %s: quarantined: %s", a.ID, q.Detail)
 	}
 	at := a.Manifest.Position.Applied
@@ -250,7 +251,7 @@ func (k *keeper) install(a *snapshot.Artifact, src source) error {
 	k.m.log.Info("artifact installed", slog.Any("group", k.group), slog.String("artifact", a.ID.String()), slog.Any("peer", a.Manifest.Source),
 		slog.Uint64("index", at.Index), slog.Int64("bytes", a.Manifest.Bytes()), slog.Duration("took", time.Since(start)))
 	k.m.opts.Journal.Add(journal.Installed{Group: k.group, Index: at.Index, Bytes: a.Manifest.Bytes(), From: a.Manifest.Source})
-	k.complained = ""
+	k.complained, k.unfit = "", 0
 	k.installed()
 	return nil
 }
@@ -409,11 +410,20 @@ func (k *keeper) otherSource(leader source) (source, bool) {
 			others = append(others, x)
 		}
 	}
-	i, ok := otherTurn(k.stuck, len(others))
+	i, ok := otherTurn(vain(k.stuck, k.unfit), len(others))
 	if !ok {
 		return source{}, false
 	}
 	return source{k.m, others[i].ID, k.m.addrOf(others[i])}, true
+}
+
+// vain is how many attempts were in vain: stuck brought nothing, unfit brought what did not open. One of these
+// is enough to ask somebody else, for the source would only ship the same again.
+func vain(stuck, unfit int) int {
+	if unfit == 0 {
+		return stuck
+	}
+	return stuck + sourcePatience + unfit - 1
 }
 
 // otherTurn says which of the members that do not lead is asked for an artifact, after so many attempts in a

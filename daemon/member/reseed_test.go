@@ -70,3 +70,19 @@ func TestReseed_KeepsWhatIsCommitted(t *testing.T) {
 		t.Errorf("durable commit %d after the install, %d was reported", after.Committed, before.Committed)
 	}
 }
+
+// An artifact that does not open sends a member to somebody else at once, and each further one to the next.
+func TestVain(t *testing.T) {
+	const leader = -1
+	for _, c := range []struct{ stuck, unfit, want int }{
+		{0, 0, leader}, {1, 0, leader}, {2, 0, 0}, {0, 1, 0}, {0, 2, 1}, {0, 3, leader}, {0, 4, 0}, {1, 1, 1},
+	} {
+		got, ok := otherTurn(vain(c.stuck, c.unfit), 2)
+		if !ok {
+			got = leader
+		}
+		if got != c.want {
+			t.Errorf("after %d attempts that brought nothing and %d unfit artifacts: %d, want %d", c.stuck, c.unfit, got, c.want)
+		}
+	}
+}
