@@ -44,6 +44,7 @@ func (c *cluster) audit() {
 			c.sometimes("unknown write is not in")
 		}
 	}
+	c.outboxes.audit()
 	if c.number%linearizableSample == 0 {
 		c.checkLinearizable()
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/consensus"
 	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/query"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/state"
@@ -285,7 +286,14 @@ func number16(n uint64) (b [16]byte) {
 	return b
 }
 
+// refuses reports whether a member answers nobody although its replica goes on as ever: it is in quarantine.
+func (m *member) refuses() bool { return m.divergent && m.bereft != nil }
+
 func (cl *clients) send(o *op) {
+	if o.member.refuses() {
+		cl.end(o, failed)
+		return
+	}
 	var err error
 	if o.call, err = o.member.driver.Write(o.data, o.ack); err != nil {
 		cl.failed(o, err)
@@ -319,6 +327,10 @@ func (cl *clients) read(s *session, m *member, exact bool) *op {
 		o.min = s.saw
 	}
 	var kind uint64
+	if m.refuses() {
+		cl.end(o, failed)
+		return o
+	}
 	if exact {
 		kind = 1
 		var err error
@@ -621,10 +633,23 @@ func (cl *clients) acked(o *op, res replica.Result) {
 			c.violated("write at %s is not durable on member %d, which has %s", res.ID, id, o.known.last)
 		}
 	}
-	if res.Replicated != nil && !c.oracle.reaches(append(slices.Clone(res.Replicated), m.as), m.applied.Index) {
+	have := append(slices.Clone(res.Replicated), m.as)
+	if res.Replicated != nil && !c.oracle.reaches(append(have, c.left(res.ID.Index, m.applied.Index)...), m.applied.Index) {
 		c.violated("write %d at %s is acknowledged with %v, no majority", o.n, res.ID, res.Replicated)
 	}
 	cl.saw(o, res.ID.Index)
+}
+
+// left lists who holds an entry and is no member of the configuration that the leader has applied: the entry
+// may have been committed with it before it was removed, and the leader speaks of it no more.
+func (c *cluster) left(index, applied uint64) (ids []ident.MemberID) {
+	conf := c.oracle.at(applied).conf
+	for _, m := range c.members {
+		if m.as != 0 && m.known.last.Index >= index && !membership.InConf(conf, m.as) {
+			ids = append(ids, m.as)
+		}
+	}
+	return ids
 }
 
 // durable: what is acknowledged by the leader alone is durable in its log. It may be lost with it, and then

@@ -27,6 +27,9 @@
 //     reading of the rules in maps says, which model_test.go compares with a real store
 //   - stream.go: of the lines of /ingest each is taken once, and none before those in front of it
 //   - roster.go: ids are given once, adjacent configurations overlap, who acknowledges is a quorum
+//   - outbox.go: what a member has taken by itself is in the log once, in the end, and in its own reads before
+//   - divergent.go: a state that is not what the others have is told apart in time, and nobody else's is
+//   - twin.go: of two processes on copies of one disk whoever hears both refuses both, and both stop
 //   - members.go: what a change of the membership has answered survives a power loss of everybody, who
 //     stops as removed is, who lost its disk is never who it was
 //

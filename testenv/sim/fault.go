@@ -56,10 +56,15 @@ var kinds = []struct {
 	{"rot in the last frame", 2, (*cluster).rotLast, false},
 	{"transfer", 3, (*cluster).transfer, false},
 	{"leader lost", 2, (*cluster).rumour, false},
+	{"altered row", 4, (*cluster).alterRow, false},
+	{"live copy", 2, (*cluster).liveCopy, false},
 	{"join", 4, (*cluster).join, true},
 	{"removal", 3, (*cluster).remove, true},
 	{"promotion", 2, (*cluster).promote, true},
 }
+
+// ruins are the kinds that make much of a run in which so much is damaged that nobody may lead.
+var ruins = map[string]bool{"rot in the log": true, "rot elsewhere": true, "wiped disk": true}
 
 // fault makes one thing go wrong, and plans the next.
 func (c *cluster) fault() {
@@ -300,6 +305,9 @@ func (c *cluster) hangDisk(m *member, span time.Duration) bool {
 // troubled has fault decide over one of the next calls that match.
 func (c *cluster) troubled(m *member, what string, match func(simfs.Op) bool, fault simfs.Fault) bool {
 	left := 1 + c.rng.IntN(10)
+	if c.divergence() {
+		return false
+	}
 	m.trouble = errors.New(what)
 	c.mayForget(m)
 	m.disk.SetFault(func(op simfs.Op) simfs.Fault {
@@ -339,7 +347,7 @@ func (c *cluster) failSync(m *member, _ time.Duration) bool {
 
 // fillDisk leaves little room for a while.
 func (c *cluster) fillDisk(m *member, span time.Duration) bool {
-	if !m.up() {
+	if !m.up() || c.divergence() {
 		return false
 	}
 	m.trouble = errors.New("full disk")
@@ -357,7 +365,7 @@ func (c *cluster) fillDisk(m *member, span time.Duration) bool {
 // mayDamage reports whether one more member's copies may go bad: the atlas of the faults that cannot
 // be undone. The others keep a good copy of everything.
 func (c *cluster) mayDamage(m *member) bool {
-	if m.damaged || m.as == 0 || m.gone || !c.oracle.bornAll() || c.soleDeclared(m) {
+	if m.damaged || m.as == 0 || m.gone || !c.oracle.bornAll() || c.soleDeclared(m) || c.divergence() {
 		return false
 	}
 	return c.mayLose(m, false) || c.plan.mustHalt && len(c.core()) > 1
@@ -404,6 +412,7 @@ func (c *cluster) rotElsewhere(m *member, _ time.Duration) bool {
 		return false
 	}
 	c.mayForget(m)
+	c.outboxes.lose(m)
 	m.damaged, m.beyond = true, !strings.Contains(f, fmt.Sprintf("/state-%06d/", m.gen.State))
 	return m.disk.Flip(f, c.rng.Int64N(info.Size()), uint(c.rng.IntN(8))) == nil
 }

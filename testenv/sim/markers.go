@@ -34,6 +34,11 @@ func Markers() []string {
 		"write acknowledged by the leader alone", "write acknowledged by the leader alone is in", "write lost with its leader",
 		"part of a stream acknowledged", "stream broken with parts under way",
 		"linearizable read", "labelled read", "read waited in vain", "read of no collection", "feed read", "embedding read", "history linearizable",
+		// Outboxes.
+		"local write taken", "outboxes exchanged", "operation delivered", "operation delivered again",
+		"local write read before it is delivered", "local write lost with its disk",
+		// A state that is not what the others have, and two processes on copies of one disk.
+		"row altered", "divergent state found", "divergent state installed again", "copy fenced", "both copies fenced",
 	}
 	if playsJoins {
 		all = append(all, "join answered", "join refused", "joined", "lost disk comes back as somebody else", "somebody else listens there",

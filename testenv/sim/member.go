@@ -58,6 +58,17 @@ type member struct {
 	// forgot are the machines that know that its disk went back, and holds less than it promised; nil: it
 	// holds all.
 	forgot map[uint64]bool
+	// divergent: its state is not what the others have. unnoticed counts the rounds since, in which it could have
+	// been told apart.
+	divergent bool
+	unnoticed int
+	// twin is a machine with a copy of its disk, on which a process runs; twinOf whose disk it is a copy of.
+	// doubled: somebody heard both.
+	twin, twinOf *member
+	doubled      bool
+	fenced       map[fencedLife]bool // whom the process refuses as one of two
+	// tainted: what it fetched last came from a member whose copies may be bad.
+	tainted bool
 	// trouble is why a start may fail, or the replica may fail closed; nil: it must not.
 	trouble error
 
@@ -157,6 +168,7 @@ func (m *member) round() {
 		m.tellPins()
 		m.tellDigests()
 		m.look()
+		m.notice()
 		return
 	}
 	if m.replica != nil {
@@ -185,7 +197,7 @@ func (m *member) tellPins() {
 
 // tellDigests tells the others what this member's states added up to.
 func (m *member) tellDigests() {
-	if !m.serving() {
+	if !m.serving() || m.twinOf != nil {
 		return
 	}
 	digests := m.process.Digests()
@@ -422,14 +434,14 @@ func (m *member) driverFailed(err error) {
 		stage = string(f.Stage)
 	}
 	c.note(m.id, "failed closed", foldString(stage))
-	if m.trouble == nil && !m.damaged {
+	if m.trouble == nil && !m.damaged && !m.doubled {
 		c.violated("member %d failed closed: %w", m.id, err)
 		return
 	}
 	c.sometimes("failed closed: " + stage)
 	m.driver.Tick() // answers everybody
 	c.clients.answers(m)
-	if len(c.members) == 1 || c.chance(0.5) { // else it is left to its keeper
+	if m.twinOf == nil && (len(c.members) == 1 || c.chance(0.5)) { // else it is left to its keeper
 		m.restartAfterFailure()
 	}
 }
@@ -476,7 +488,7 @@ func (m *member) end(next *simfs.FS) {
 	m.process, m.dir, m.driver, m.replica = nil, nil, nil, nil
 	m.failed, m.bereft, m.turning, m.role = nil, nil, false, consensus.Role{}
 	m.pausedUntil, m.hangUntil = 0, 0
-	m.reporting, m.admission = false, pendingJoin{}
+	m.reporting, m.admission, m.fenced = false, pendingJoin{}, nil
 }
 
 // letGo closes what the process held.
@@ -510,6 +522,10 @@ func (m *member) heal() {
 	if m.pausedUntil > m.c.now {
 		m.pausedUntil = m.c.now
 	}
+	if m.divergent { // it is found, and comes back
+		m.damaged = false
+	}
+	m.endTwin()
 	switch {
 	case m.spare, m.gone:
 	case !m.up():

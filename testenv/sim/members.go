@@ -99,11 +99,12 @@ func (m *member) retire() {
 
 // forget is for a disk that is empty now.
 func (m *member) forget() {
+	m.c.outboxes.lose(m)
 	if m.as != 0 {
 		m.lost = append(m.lost, m.as)
 	}
 	m.known, m.gen, m.as, m.gone = known{}, datadir.Generation{}, 0, false
-	m.damaged, m.wiped, m.beyond, m.forgot = false, false, false, nil
+	m.damaged, m.wiped, m.beyond, m.forgot, m.divergent = false, false, false, nil, false
 	m.joins = true
 }
 

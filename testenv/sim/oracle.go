@@ -247,6 +247,15 @@ func (o *oracle) at(index uint64) *choice {
 
 // write takes note of one write, applied at id: it came to what the model says.
 func (o *oracle) write(id ident.EntryID, records command.Records, outcome command.Outcome) {
+	if first := records; first.Next() {
+		switch first.Kind() {
+		case command.RecordOutbox:
+			o.c.outboxes.delivered(id.Index, first.Outbox(), outcome.Refused)
+			return
+		case command.RecordOutboxForget:
+			return
+		}
+	}
 	w := o.model.write(id, records)
 	if !w.is(outcome) {
 		o.c.violated("write %d at %s came to %+v, the model says %+v", w.number, id, outcome, w)
@@ -282,6 +291,9 @@ func (o *oracle) stands(m *member) {
 	i := m.applied.Index - firstIndex
 	if m.applied.Index < firstIndex || i >= uint64(len(o.chosen)) || o.chosen[i].id != m.applied {
 		o.c.violated("member %d stands at %s, which was never applied", m.id, m.applied)
+		return
+	}
+	if m.divergent {
 		return
 	}
 	view := m.replica.View()

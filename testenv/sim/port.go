@@ -55,6 +55,10 @@ func (p port) FetchSnapshot(ctx context.Context, addr string, r peer.SnapshotReq
 	if c.chance(0.4) {
 		t.left = c.rng.IntN(6)
 	}
+	if o.divergent && o.bereft == nil {
+		return peer.SnapshotHeader{}, nil, errBroken // what would be made from it: see divergent.go
+	}
+	p.m.tainted = o.damaged
 	err = o.process.FetchSnapshot(ctx, r, t)
 	c.note(o.id, "serves", p.m.id, uint64(len(t.chunks)), r.From)
 	if o.dark() && err == nil {

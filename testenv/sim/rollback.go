@@ -31,8 +31,12 @@ func (c *cluster) oldCopy(m *member, span time.Duration) bool {
 			}
 			m.end(disk)
 			m.known, m.gen = known, gen
-			if now.last != known.last || now.term != known.term {
-				m.goBack(witnesses, now.term != known.term || now.last.Term == now.term)
+			c.outboxes.lose(m)
+			// Where it only forgot that it was started since, whoever heard of that start refuses the next one,
+			// and may hear the one after that.
+			shorter := now.last != known.last
+			if shorter || now.term != known.term || now.identity.BootEpoch != known.identity.BootEpoch {
+				m.goBack(witnesses, now.term != known.term || shorter && now.last.Term == now.term)
 			}
 			c.note(m.id, "old copy put back", known.last.Index, now.last.Index)
 			c.sometimes("old copy put back")
@@ -80,6 +84,7 @@ func (m *member) goBack(witnesses map[uint64]bool, told bool) {
 		witnesses = map[uint64]bool{}
 	}
 	m.damaged, m.beyond, m.forgot = true, true, witnesses
+	c.outboxes.lose(m)
 	c.after(c.around(8*c.plan.election()), func() {
 		if m.forgot != nil && !c.healed {
 			m.newDisk(c.upTo(c.plan.election()))

@@ -32,7 +32,7 @@ func (m *member) receive(from sender, b []byte) {
 	if m.dialBack(from.m); !m.serving() {
 		return
 	}
-	if m.greeted[from.m.id].life != from.life && !m.greet(from) {
+	if m.greeted[from.m.id].life != from.life && (m.contend(from) || !m.greet(from)) {
 		return
 	}
 	if refusal := m.process.Standing(m.greeted[from.m.id].hello); refusal != nil {
@@ -74,6 +74,9 @@ func (m *member) greet(from sender) bool {
 		m.refuse(from, refusal)
 		return false
 	}
+	if from.m.twinOf != nil {
+		m.c.violated("member %d hears a copy of member %s", m.id, from.as)
+	}
 	if from.m.forgot[m.id] {
 		m.c.violated("member %d hears member %s, which has forgotten what it promised to it", m.id, from.as)
 	}
@@ -98,6 +101,7 @@ func (m *member) refuse(from sender, refusal *peer.Refusal) {
 		if c.sometimes("forgetful member refused"); from.m.forgot == nil {
 			c.violated("member %d refuses member %s: %v", m.id, from.as, refusal)
 		}
+	case peer.ReasonDuplicate: // see contend
 	case peer.ReasonUnknownMember: // it has not applied the roster with the new one
 		if _, ok := m.process.Roster().Member(from.as); ok {
 			c.violated("member %d refuses member %s: %v", m.id, from.as, refusal)

@@ -111,20 +111,24 @@ func drawPlan(rng *rand.Rand) plan {
 	p.syncMax = e/100 + time.Duration(rng.Int64N(int64(e/10)))
 	p.applyMax = e/500 + time.Duration(rng.Int64N(int64(e/50)))
 	p.flushEvery = e * time.Duration(1+rng.IntN(10))
-	p.opEvery = e/20 + time.Duration(rng.Int64N(int64(e/3)))
+	p.opEvery = e/15 + time.Duration(rng.Int64N(int64(e/2)))
 	p.faultEvery = e/2 + time.Duration(rng.Int64N(int64(3*e)))
 	p.phase = 70*e + time.Duration(rng.Int64N(int64(80*e)))
 	p.items = 1 + rng.IntN(20)
 	p.sessions = 1 + rng.IntN(5)
 	p.streams = rng.IntN(3)
-	p.mustHalt = rng.IntN(25) == 0
+	p.mustHalt = rng.IntN(15) == 0
 	changes := rng.IntN(2) == 0 && !p.mustHalt
 	if p.promoteLag = 1 << rng.IntN(8); changes && playsJoins {
 		p.spares = rng.IntN(4)
 	}
 	for k := range kinds {
 		if rng.IntN(4) > 0 && (changes || !kinds[k].changes) { // a quarter of the kinds is off in every run
-			for range kinds[k].weight {
+			weight := kinds[k].weight
+			if p.mustHalt && ruins[kinds[k].name] {
+				weight *= 4
+			}
+			for range weight {
 				p.kinds = append(p.kinds, kind(k))
 			}
 		}
@@ -150,9 +154,11 @@ type cluster struct {
 
 	declared []membership.Declared
 	members  []*member // machines; those declared come first
+	twins    []*member // machines with copies of their disks, all that there ever were
 	verbs    []*verb   // that are not over
 	net      network
 	clients  clients
+	outboxes outboxes
 	oracle   oracle
 	healed   bool
 	done     bool
@@ -176,6 +182,9 @@ func Run(seed uint64, opts Options) Result {
 	var where string
 	for _, m := range c.members {
 		where += m.String() + "\n"
+		m.stop()
+	}
+	for _, m := range c.twins {
 		m.stop()
 	}
 	if c.err == nil && c.agreed && seed%disksSample == 0 {
@@ -210,6 +219,7 @@ func newCluster(seed uint64, opts Options) *cluster {
 		}
 	}
 	c.clients = newClients(c)
+	c.outboxes = newOutboxes(c)
 	c.after(c.around(c.plan.faultEvery), c.fault)
 	c.after(c.plan.phase, c.heal)
 	return c
@@ -328,7 +338,7 @@ func (c *cluster) awaitLeader(until time.Duration) {
 	c.clients.last(leader)
 	limit := agreeLimit * c.plan.election()
 	for _, m := range c.members {
-		if m.joins {
+		if m.joins || m.divergent {
 			limit += joinLimit*c.plan.election() + 10*keepEvery
 		}
 	}
@@ -342,7 +352,7 @@ func (c *cluster) awaitAgreement(until time.Duration) {
 	equal := true
 	for _, m := range c.members {
 		// Whoever was about to join does, and becomes a voter.
-		equal = equal && (!m.joining() || !m.mayJoin())
+		equal = equal && (!m.joining() || !m.mayJoin()) && (!m.divergent || !c.belongs(m))
 	}
 	for _, x := range c.oracle.newest().roster.Members {
 		m := c.byID(x.ID)
@@ -352,11 +362,11 @@ func (c *cluster) awaitAgreement(until time.Duration) {
 		equal = equal && m.serving() && m.applied == core[0].applied && m.applied.Index >= c.clients.newest
 	}
 	switch {
-	case c.clients.finished() && equal:
+	case c.clients.finished() && equal && c.outboxes.waiting() == "":
 		c.done, c.agreed = true, true
 	case c.now < until:
 		c.after(c.plan.tick, func() { c.awaitAgreement(until) })
 	default:
-		c.violated("%s after the faults ended: %s; members equal: %t", c.now-c.plan.phase, c.clients.unfinished(), equal)
+		c.violated("%s after the faults ended: %s; members equal: %t%s", c.now-c.plan.phase, c.clients.unfinished(), equal, c.outboxes.waiting())
 	}
 }

@@ -50,7 +50,7 @@ func (m *member) start() error {
 	m.checkIdentity()
 	p := &m.c.plan
 	declared := m.c.declared
-	if m.id > uint64(len(declared)) {
+	if id := m.id; id > uint64(len(declared)) && (m.twinOf == nil || m.twinOf.id > uint64(len(declared))) {
 		declared = nil // no file names it
 	}
 	opts := daemon.Options{
@@ -149,6 +149,7 @@ func (m *member) serve() {
 		return
 	}
 	m.after(c.around(keepEvery), m.keep)
+	m.after(c.around(deliverEvery), m.deliver)
 	m.after(c.upTo(dutyEvery), m.duty)
 	m.reporting = false
 	if r == nil {
@@ -184,11 +185,14 @@ func (m *member) closed(err error) {
 	switch {
 	case ok && m.damaged:
 		c.sometimes("quarantined for damage: " + string(q.Quarantine.Cause))
+	case ok && m.doubled && q.Quarantine.Cause == daemon.CauseDuplicate: // until somebody ends the other one
 	case ok && m.trouble != nil:
 		c.sometimes("quarantined for a fault of the disk")
 		if len(c.members) == 1 || c.chance(0.3) { // somebody restarts it
 			m.restartAfterFailure()
 		}
+	case ok && m.tainted && q.Quarantine.Cause == daemon.CauseStateError:
+		c.sometimes("artifact of a damaged state refused")
 	case errors.Is(err, daemon.ErrInstalling):
 		c.sometimes("closed for an install")
 	default:
@@ -226,6 +230,10 @@ func (m *member) noteGeneration(r *replica.Replica) {
 	m.c.sometimes("artifact installed")
 	if barred {
 		m.c.sometimes("artifact installed under a barrier")
+	}
+	if m.divergent && gen.State != was.State {
+		m.divergent, m.damaged = false, false
+		m.c.sometimes("divergent state installed again")
 	}
 	if gen.Log == was.Log {
 		m.c.sometimes("artifact installed beside a sound log")

@@ -50,7 +50,7 @@ func (s *stream) step() {
 	c.after(c.around(c.plan.opEvery), s.step)
 	if s.member == nil {
 		m := c.leader()
-		if m == nil || c.now < m.pausedUntil {
+		if m == nil || c.now < m.pausedUntil || m.refuses() {
 			return
 		}
 		s.member, s.sent, s.ended = m, s.done, false
