@@ -83,8 +83,9 @@ type keeper struct {
 
 	// barrier was given for a replica that is closed since. Any opening makes it void. nil: none.
 	barrier *ident.EntryID
-	// stuck counts the attempts in a row that brought no byte of an artifact; unfit the artifacts in a row that
-	// were installed and did not open: what the source has may read badly, and be shipped as it is.
+	// stuck counts the attempts in a row that brought no byte of an artifact, or one that was not sound and was
+	// thrown away; unfit the artifacts in a row that were installed and did not open. Each attempt is one of them
+	// at most: counted twice, the turn would pass over every other member.
 	stuck, unfit int
 	// complained is the last failure that was logged.
 	complained string

@@ -1,8 +1,11 @@
 package member
 
 import (
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/tidaldb/tidal/daemon/entity"
 )
 
 // The leader is asked first, then everybody in turn, the leader too, for as long as nobody has anything.
@@ -84,5 +87,38 @@ func TestVain(t *testing.T) {
 		if got != c.want {
 			t.Errorf("after %d attempts that brought nothing and %d unfit artifacts: %d, want %d", c.stuck, c.unfit, got, c.want)
 		}
+	}
+}
+
+// A leader whose state holds what its digest does not is not asked for ever: another member has what is sound.
+func TestReseed_AsksOthersAfterWhatIsNotSound(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "n1", "n2", "n3")
+	leader := l.leader()
+	l.write()
+	x := l.node("n1")
+	if x == leader {
+		x = l.node("n2")
+	}
+	store := leader.m.current(0).store
+	b := store.NewBatch()
+	b.Set(entity.AppendItemKey(nil, 1, "nobody wrote it"), []byte("something"))
+	if err := errors.Join(b.Commit(store.Position()), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	files := x.m.current(0).keeper.files
+	was, _, err := files.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.m.Reseed(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	l.until("an install", func() bool {
+		now, _, err := files.Current()
+		return err == nil && now != was
+	})
+	if l.leader() != leader {
+		t.Fatal("another member leads now: the test shows nothing")
 	}
 }

@@ -434,7 +434,7 @@ func (m *member) driverFailed(err error) {
 		stage = string(f.Stage)
 	}
 	c.note(m.id, "failed closed", foldString(stage))
-	if m.trouble == nil && !m.damaged && !m.doubled {
+	if m.trouble == nil && !m.damaged && !(m.doubled && stage == string(replica.StageFence)) {
 		c.violated("member %d failed closed: %w", m.id, err)
 		return
 	}

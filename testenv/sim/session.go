@@ -56,7 +56,9 @@ func (m *member) dialBack(to *member) {
 	dial := func() {
 		delete(m.dialling, to.id)
 		if m.serving() && m.life == life && to.serving() && !to.heard(m) && c.net.open(m.id, to.id) && c.now >= to.pausedUntil {
-			to.greet(sender{m, m.life, m.as})
+			if as := (sender{m, m.life, m.as}); !to.contend(as) {
+				to.greet(as)
+			}
 		}
 	}
 	if c.chance(0.5) {

@@ -60,7 +60,7 @@ func (m *member) endTwin() {
 	m.twin.stop()
 	m.twin.driver, m.twin.replica = nil, nil
 	m.twin = nil
-	if doubled := m.doubled; doubled && m.up() && !m.serving() {
+	if m.doubled && m.up() && !m.serving() {
 		m.end(m.disk.Kill())
 		m.restartIn(m.c.upTo(m.c.plan.election()))
 	}
