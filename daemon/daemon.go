@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidaldb/tidal/daemon/auth"
+	"github.com/tidaldb/tidal/daemon/beat"
 	"github.com/tidaldb/tidal/daemon/config"
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/httpd"
@@ -48,6 +49,7 @@ type Daemon struct {
 	opts     Options
 	log      *slog.Logger
 	registry *prometheus.Registry
+	beat     beat.Beat // of everything that is done again and again
 
 	reloader *auth.Reloader
 	peerKey  []byte       // nil: members have none

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/tidaldb/tidal/daemon/auth"
+	"github.com/tidaldb/tidal/daemon/beat"
 	"github.com/tidaldb/tidal/daemon/config"
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/httpd"
@@ -37,7 +38,7 @@ func New(o Options) (*Daemon, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	d := &Daemon{opts: o, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan error, 1)}
+	d := &Daemon{opts: o, log: o.Logger, beat: beat.New(), registry: prometheus.NewRegistry(), failed: make(chan error, 1)}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, step := range []func() error{
 		d.readSecrets,
@@ -142,7 +143,7 @@ func (d *Daemon) makeMember() error {
 		Name: c.Name, GRPCAddr: self.GRPCAddr, HTTPAddr: self.HTTPAddr,
 		Declared: declared(c), Topology: c.Topology,
 		Join: member.JoinOptions{Seeds: c.Join.Seeds, Rejoin: c.Join.Rejoin, Introducer: d.client},
-		Tick: c.Election.Tick, HeartbeatTicks: c.Election.HeartbeatTicks, ElectionTicks: c.Election.ElectionTicks,
+		Tick: c.Election.Tick, Beat: d.beat, HeartbeatTicks: c.Election.HeartbeatTicks, ElectionTicks: c.Election.ElectionTicks,
 		OnFatal:      func(err error) { d.fail("member", err) },
 		SegmentBytes: c.Replication.LogSegment,
 		OutboxBytes:  c.Outbox.MaxBytes, OutboxRetention: c.Outbox.Retention,
@@ -205,6 +206,7 @@ func (d *Daemon) makeFaults() error {
 
 func (d *Daemon) makeNetwork() error {
 	o := peer.Options{
+		Beat: d.beat,
 		Self: d.member.SelfHello, Handler: d.member, Key: d.peerKey,
 		Snapshots: d.member, Pins: d.member.Pins, Digests: d.member.Digests, Members: d.member, Faults: d.faults,
 		Outboxes: d.member,

@@ -10,9 +10,13 @@ import (
 	"github.com/tidaldb/tidal/daemon/replica"
 )
 
-// diskEvery is how often the room on the disk is measured, which costs microseconds. The reserve has
-// to last for what is written between two measurements.
-const diskEvery = 200 * time.Millisecond
+// How often the room on the disk is measured, which costs microseconds: seldom while there is far more
+// than the reserve. The reserve has to last for what is written between two measurements.
+const (
+	diskEvery = 200 * time.Millisecond
+	diskRests = time.Second
+	farMore   = 10 // times the reserve
+)
 
 // reserve is the part of a disk that client writes may not use up: it is for votes, for the entries
 // of a leader that has room, for the flushes and compactions of state, and for the start of a member on
@@ -83,6 +87,11 @@ func (m *Member) watchDisk(ctx context.Context) {
 	defer pulse.Stop()
 	for {
 		m.measureDisk()
+		if d := m.disk(); d.ReserveBytes > 0 && d.FreeBytes/farMore > d.ReserveBytes {
+			pulse.Every(diskRests)
+		} else {
+			pulse.Every(diskEvery)
+		}
 		select {
 		case <-ctx.Done():
 			return

@@ -18,7 +18,8 @@ import (
 // handoverEvery is the pace at which a leader asks itself whether it should go on, and at which it tries
 // again to find another.
 const (
-	handoverEvery = 200 * time.Millisecond
+	handoverEvery = time.Second
+	handoverBusy  = 200 * time.Millisecond // while an append is under way, or the disk is full
 	handoverAgain = 2 * time.Second
 )
 
@@ -107,7 +108,11 @@ func (m *Member) watchLead(ctx context.Context) {
 			return
 		case now := <-pulse.C:
 			pulse.Took()
+			pace := handoverEvery
 			for _, g := range m.leads() {
+				if m.disk().Full || !g.replica.Status().UnsyncedSince.IsZero() {
+					pace = handoverBusy
+				}
 				if now.Before(again[g.id]) {
 					continue
 				}
@@ -115,6 +120,7 @@ func (m *Member) watchLead(ctx context.Context) {
 					again[g.id] = now.Add(handoverAgain)
 				}
 			}
+			pulse.Every(pace)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tidaldb/tidal/daemon/beat"
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/journal"
@@ -68,6 +69,7 @@ type Options struct {
 	Join JoinOptions
 
 	Tick           time.Duration // of the raft clock
+	Beat           beat.Beat     // what everything that is done again and again keeps to; zero: one of its own
 	HeartbeatTicks int
 	ElectionTicks  int
 
@@ -146,7 +148,7 @@ type Member struct {
 	retention Retention // of opts, with its defaults
 	log       *slog.Logger
 	started   time.Time
-	beat      replica.Beat // of everything that is done again and again
+	beat      beat.Beat // of everything that is done again and again
 	metrics   *metrics
 	net       Network // set by Start, as is box
 	policy    membership.Policy
@@ -219,11 +221,14 @@ func New(opts Options) *Member {
 	if opts.Journal == nil {
 		opts.Journal = journal.New(journal.Options{})
 	}
+	if opts.Beat == (beat.Beat{}) {
+		opts.Beat = beat.New()
+	}
 	opts.MaxDrift = cmp.Or(opts.MaxDrift, 500*time.Millisecond)
 	if opts.OutboxRetention == 0 {
 		opts.OutboxRetention = defaultOutboxRetention
 	}
-	m := &Member{opts: opts, delivery: newDelivery(), retention: opts.Retention.withDefaults(), log: opts.Logger, started: opts.Now(), beat: replica.NewBeat()}
+	m := &Member{opts: opts, delivery: newDelivery(), retention: opts.Retention.withDefaults(), log: opts.Logger, started: opts.Now(), beat: opts.Beat}
 	m.mu.identity = opts.Dir.Member()
 	m.mu.phase = PhaseWaiting
 	m.mu.groups = map[ident.GroupID]*group{}

@@ -21,8 +21,10 @@ import (
 )
 
 const (
-	// registrarEvery is how often a registrar looks at what it owes, at least.
-	registrarEvery = 200 * time.Millisecond
+	// registrarEvery is how often a registrar looks at what it owes, at least: registrarBusy while something
+	// is under way.
+	registrarEvery = time.Second
+	registrarBusy  = 200 * time.Millisecond
 	// maxVerbs is how many verbs may wait for their turn.
 	maxVerbs = 64
 	// sizeEvery is how often the log behind a learner is measured.
@@ -103,7 +105,19 @@ func (r *registrar) run(ctx context.Context) {
 		case <-r.wake:
 		}
 		r.turn()
+		pulse.Every(r.pace())
 	}
+}
+
+// pace is how soon the registrar looks again if nobody pokes it.
+func (r *registrar) pace() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	led := r.mu.known
+	if r.flight != nil || len(r.mu.waiting) > 0 || led != nil && (led.Busy() != nil || len(led.Behind()) > 0) {
+		return registrarBusy
+	}
+	return registrarEvery
 }
 
 // poke has the registrar turn soon. It does not block.

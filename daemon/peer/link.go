@@ -304,7 +304,7 @@ func (l *link) read(stream grpc.BidiStreamingClient[peerpb.Frame, peerpb.Frame])
 // write sends what is queued, as few frames as the bound allows, and a ping every Options.PingEvery. It
 // returns when the stream has ended or ctx is done.
 func (l *link) write(ctx context.Context, stream grpc.BidiStreamingClient[peerpb.Frame, peerpb.Frame]) error {
-	ping := time.NewTicker(l.net.opts.PingEvery)
+	ping := l.net.opts.Beat.Every(l.net.opts.PingEvery)
 	defer ping.Stop()
 	due := time.NewTimer(0) // when the first message that a fault delays may go
 	defer due.Stop()
@@ -321,6 +321,7 @@ func (l *link) write(ctx context.Context, stream grpc.BidiStreamingClient[peerpb
 		case <-due.C:
 			wake = true
 		case <-ping.C:
+			ping.Took()
 			if l.cut() {
 				break
 			}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/tidaldb/tidal/daemon/beat"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/peer/peerpb"
 )
@@ -54,6 +55,8 @@ type Options struct {
 	QueueBytes int64
 	// PingEvery is how often a connected peer is heard at least. 0 means 1 s.
 	PingEvery time.Duration
+	// Beat is what pings keep to; zero: one of the network's own.
+	Beat beat.Beat
 
 	// OnStatus is called after a peer was connected, was lost, or could not be reached.
 	// OnRefusedConnection is called once when a peer's stream broke and its port then refused the
@@ -97,6 +100,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.PingEvery == 0 {
 		o.PingEvery = time.Second
+	}
+	if o.Beat == (beat.Beat{}) {
+		o.Beat = beat.New()
 	}
 	if o.OnStatus == nil {
 		o.OnStatus = func(PeerStatus) {}

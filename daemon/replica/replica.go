@@ -29,6 +29,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tidaldb/tidal/daemon/apply"
+	"github.com/tidaldb/tidal/daemon/beat"
 	"github.com/tidaldb/tidal/daemon/command"
 	"github.com/tidaldb/tidal/daemon/consensus"
 	"github.com/tidaldb/tidal/daemon/datadir"
@@ -115,7 +116,7 @@ type Options struct {
 	Net       Network
 
 	Tick           time.Duration // of the raft clock
-	Beat           Beat          // what its ticks keep to; zero: one of its own
+	Beat           beat.Beat     // what its ticks keep to; zero: one of its own
 	ElectionTicks  int           // 0: 10
 	HeartbeatTicks int           // 0: 1
 
@@ -136,8 +137,8 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Tick <= 0:
 		return o, fmt.Errorf("replica: Tick %s is not positive", o.Tick)
 	}
-	if o.Beat == (Beat{}) {
-		o.Beat = NewBeat()
+	if o.Beat == (beat.Beat{}) {
+		o.Beat = beat.New()
 	}
 	if o.FlushEvery == 0 {
 		o.FlushEvery = 30 * time.Second

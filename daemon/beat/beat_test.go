@@ -1,4 +1,4 @@
-package replica
+package beat
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 // Pulses of one beat share their moments, whenever they were begun.
 func TestBeat_SharesMoments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		beat := NewBeat()
+		beat := New()
 		began := time.Now()
 		time.Sleep(130 * time.Millisecond)
 		fast := beat.Every(100 * time.Millisecond)
@@ -33,6 +33,28 @@ func TestBeat_SharesMoments(t *testing.T) {
 					t.Fatalf("the slow pulse came %s later", time.Since(began)-at)
 				}
 			}
+		}
+	})
+}
+
+// A pulse that is made faster or slower stays on the beat.
+func TestPulse_ChangesItsPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		beat, began := New(), time.Now()
+		p := beat.Every(time.Second)
+		defer p.Stop()
+		time.Sleep(130 * time.Millisecond)
+		p.Every(200 * time.Millisecond)
+		<-p.C
+		p.Took()
+		if at := time.Since(began); at != 200*time.Millisecond {
+			t.Errorf("the first fast tick came after %s", at)
+		}
+		p.Every(time.Second)
+		p.Every(time.Second)
+		<-p.C
+		if at := time.Since(began); at != time.Second {
+			t.Errorf("the next slow tick came after %s", at)
 		}
 	})
 }
