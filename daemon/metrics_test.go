@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidaldb/tidal/testenv/golden"
 )
 
 var update = flag.Bool("update", false, "write the table into METRICS.md")
@@ -119,30 +121,12 @@ func started(t *testing.T) *Daemon {
 
 // Dashboards and alerts rest on these names: every package's, in one table.
 func TestMetrics_DocumentIsCurrent(t *testing.T) {
-	const file, begin, end = "METRICS.md", "<!-- table -->\n", "<!-- end -->"
 	var b strings.Builder
 	b.WriteString("| metric | type | labels | what it says |\n|---|---|---|---|\n")
 	for _, m := range exported(t, started(t)) {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(m.labels, ", "), m.help)
 	}
-	doc, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, _ := strings.Cut(string(doc), begin)
-	table, after, ok := strings.Cut(rest, end)
-	if !ok {
-		t.Fatalf("%s has no table", file)
-	}
-	if *update {
-		if err := os.WriteFile(file, []byte(before+begin+b.String()+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if table != b.String() {
-		t.Errorf("%s is not current:\n%s\nwant\n%s", file, table, b.String())
-	}
+	golden.Table(t, "METRICS.md", b.String(), *update)
 }
 
 // Names say the package, what is counted and in what unit; a counter ends in _total.

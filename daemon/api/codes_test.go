@@ -3,17 +3,16 @@ package api_test
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/testenv/golden"
 )
 
 var update = flag.Bool("update", false, "write the table into CODES.md")
 
 func TestCodes_DocumentIsCurrent(t *testing.T) {
-	const file, begin, end = "CODES.md", "<!-- table -->\n", "<!-- end -->"
 	var b strings.Builder
 	b.WriteString("| code | status | exit | retryable | effect | means |\n|---|---|---|---|---|---|\n")
 	for _, c := range api.Codes() {
@@ -23,24 +22,7 @@ func TestCodes_DocumentIsCurrent(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "| `%s` | %d | %d | %s | %s | %s |\n", c.Code, c.Status, c.Exit, retryable, c.Effect, c.Title)
 	}
-	doc, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, _ := strings.Cut(string(doc), begin)
-	table, after, ok := strings.Cut(rest, end)
-	if !ok {
-		t.Fatalf("%s has no table", file)
-	}
-	if *update {
-		if err := os.WriteFile(file, []byte(before+begin+b.String()+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if table != b.String() {
-		t.Errorf("%s is not current:\n%s\nwant\n%s", file, table, b.String())
-	}
+	golden.Table(t, "CODES.md", b.String(), *update)
 }
 
 // The table is an interface: one row a code, and rows that do not contradict themselves.

@@ -4,17 +4,17 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tidaldb/tidal/testenv/golden"
 )
 
 var update = flag.Bool("update", false, "write the table into EVENTS.md")
 
 func TestKinds_DocumentIsCurrent(t *testing.T) {
-	const file, begin, end = "EVENTS.md", "<!-- table -->\n", "<!-- end -->"
 	var b strings.Builder
 	b.WriteString("| kind | level | shared | fields | means |\n|---|---|---|---|---|\n")
 	for _, s := range Kinds() {
@@ -24,24 +24,7 @@ func TestKinds_DocumentIsCurrent(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", s.Fact.Kind(), s.Level, shared, strings.Join(fields(s.Fact), ", "), s.Means)
 	}
-	doc, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, _ := strings.Cut(string(doc), begin)
-	table, after, ok := strings.Cut(rest, end)
-	if !ok {
-		t.Fatalf("%s has no table", file)
-	}
-	if *update {
-		if err := os.WriteFile(file, []byte(before+begin+b.String()+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if table != b.String() {
-		t.Errorf("%s is not current:\n%s\nwant\n%s", file, table, b.String())
-	}
+	golden.Table(t, "EVENTS.md", b.String(), *update)
 }
 
 // fields are the names of a fact's fields on the wire, in order.
