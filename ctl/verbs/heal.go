@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,8 +22,7 @@ const longestFault = 24 * time.Hour
 
 // healer ends faults and can be asked what became of it. *client.Client implements it.
 type healer interface {
-	statusReader
-	operationReader
+	changer
 	Heal(context.Context, api.HealRequest) (api.Healed, client.Source, error)
 }
 
@@ -85,22 +83,22 @@ func runHeal(ctx context.Context, o *healOptions) error {
 	if err != nil {
 		return ctl.Failed(notDone, err)
 	}
-	deadline, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	done, source, err := c.Heal(deadline, api.HealRequest{ID: o.ID, DryRun: o.DryRun, OperationID: o.Operation})
-	if lost, ok := errors.AsType[*client.LostError](err); ok && !o.DryRun {
-		done, source, err = lookUpFault[api.Healed](ctx, o.Tell, c, o.Operation, lost, time.Now().Add(longestFault))
-	}
-	if err != nil {
-		return ctl.Failed(notDone, err)
-	}
-	if err := o.Out.Print(healedDocument(o.ID, done, source, health(ctx, c))); err != nil {
-		return err
-	}
-	if done.FaultsUntil != nil {
-		return ctl.Failed(notDone, &ctl.FaultsRemainError{Until: *done.FaultsUntil, Why: notTaken(done.Errors)})
-	}
-	return nil
+	return change[api.Healed]{
+		NotDone: notDone, Operation: o.Operation, Timeout: o.Timeout, Dry: o.DryRun, Tell: o.Tell,
+		Do: func(ctx context.Context) (api.Healed, client.Source, error) {
+			return c.Heal(ctx, api.HealRequest{ID: o.ID, DryRun: o.DryRun, OperationID: o.Operation})
+		},
+		Unknown: faultsRemain(o.Operation, longestFault),
+		Document: func(done api.Healed, source client.Source, s *api.Status) output.Document {
+			return healedDocument(o.ID, done, source, s)
+		},
+		Exit: func(done api.Healed) error {
+			if done.FaultsUntil == nil {
+				return nil
+			}
+			return ctl.Failed(notDone, &ctl.FaultsRemainError{Until: *done.FaultsUntil, Why: notTaken(done.Errors)})
+		},
+	}.run(ctx, c, o.Out)
 }
 
 // healedAnswer is what a heal prints.

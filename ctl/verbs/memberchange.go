@@ -2,8 +2,6 @@ package verbs
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -156,41 +154,26 @@ func runMemberChange(ctx context.Context, o *memberChangeOptions) error {
 		return ctl.Failed(notDone, err)
 	}
 	req := api.MemberRequest{Name: o.Name, OperationID: o.Operation, Override: o.Override, DryRun: o.DryRun, TimeoutMS: promoteMillis(o.Timeout)}
-	deadline, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
 	if !o.DryRun {
-		if err := o.Confirm(ctx, o.summary(deadline, c)...); err != nil {
+		asking, cancel := context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+		if err := o.Confirm(ctx, o.summary(asking, c)...); err != nil {
 			return ctl.Failed(notDone, err)
 		}
 	}
-	if o.NoWait && !o.DryRun {
-		op, _, err := c.BeginChangeMember(deadline, o.Verb.name, req)
-		if err != nil {
-			return ctl.Failed(notDone, err)
-		}
-		return o.Out.Print(operationDocument(op))
-	}
-	done, source, err := c.ChangeMember(deadline, o.Verb.name, req)
-	if err != nil {
-		lost, ok := errors.AsType[*client.LostError](err)
-		switch {
-		case !ok || o.DryRun: // a dry run whose answer is lost changed nothing either
-			return ctl.Failed(notDone, err)
-		case ctx.Err() != nil: // the work goes on
-			o.Tell("stopped watching; operation " + o.Operation + " goes on: tidalctl ops show " + o.Operation)
-			return ctl.Failed("it is not known whether "+notDone, context.Cause(ctx))
-		}
-		if done, source, err = o.lookUp(ctx, c, lost); err != nil {
-			return ctl.Failed(notDone, err)
-		}
-	}
-	if err := o.Out.Print(memberChangeDocument(done, source, health(ctx, c))); err != nil {
-		return err
-	}
-	if !done.OK {
-		return &ctl.ConditionError{Exit: ctl.ExitRefused}
-	}
-	return nil
+	return change[api.MemberChanged]{
+		NotDone: notDone, Doubt: "it is not known whether " + notDone,
+		Operation: o.Operation, Timeout: o.Timeout, Dry: o.DryRun, NoWait: o.NoWait, Tell: o.Tell,
+		Do: func(ctx context.Context) (api.MemberChanged, client.Source, error) {
+			return c.ChangeMember(ctx, o.Verb.name, req)
+		},
+		Begin: func(ctx context.Context) (api.Operation, client.Source, error) {
+			return c.BeginChangeMember(ctx, o.Verb.name, req)
+		},
+		Seen:     func(ctx context.Context) (api.MemberChanged, client.Source, bool) { return o.seen(ctx, c) },
+		Document: memberChangeDocument,
+		Exit:     func(done api.MemberChanged) error { return refusedUnless(done.OK) },
+	}.run(ctx, c, o.Out)
 }
 
 // summary says how the cluster is, what would be checked, and what it cannot be taken back from.
@@ -211,31 +194,12 @@ func (o *memberChangeOptions) summary(ctx context.Context, c memberChanger) []st
 	return append(lines, fmt.Sprintf(o.Verb.effect, o.Name))
 }
 
-// lookUp finds out what became of a change whose answer was lost: of the operation, or, where whoever ran
-// it is gone with its memory, of what it was for.
-func (o *memberChangeOptions) lookUp(ctx context.Context, c memberChanger, lost *client.LostError) (api.MemberChanged, client.Source, error) {
-	o.Tell("the answer was lost, asking every member for operation " + o.Operation)
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	unknown := func(err error) (api.MemberChanged, client.Source, error) {
-		return api.MemberChanged{}, client.Source{}, &ctl.UnknownError{Operation: o.Operation, Err: lost, Asked: err}
-	}
-	op, source, err := awaitOperation(ctx, c, o.Operation)
-	if err != nil {
-		m, source, unseen := c.Members(ctx)
-		if role, id := o.roleIn(m); unseen == nil && role != "" {
-			return api.MemberChanged{OK: true, Op: o.Operation, Verb: o.Verb.name, Name: o.Name, ID: id, Role: role, Term: m.Term, Checks: []api.Check{}}, source, nil
-		}
-		return unknown(err)
-	}
-	var done api.MemberChanged
-	switch {
-	case op.Problem != nil:
-		return done, source, &client.ProblemError{Endpoint: source.Endpoint, Member: op.Member, Problem: op.Problem}
-	case json.Unmarshal(op.Result, &done) != nil:
-		return unknown(fmt.Errorf("%s says %q of it", op.Member, op.State))
-	}
-	return done, source, nil
+// seen reports whether the membership is as was asked for.
+func (o *memberChangeOptions) seen(ctx context.Context, c memberChanger) (api.MemberChanged, client.Source, bool) {
+	m, source, err := c.Members(ctx)
+	role, id := o.roleIn(m)
+	done := api.MemberChanged{OK: true, Op: o.Operation, Verb: o.Verb.name, Name: o.Name, ID: id, Role: role, Term: m.Term, Checks: []api.Check{}}
+	return done, source, err == nil && role != ""
 }
 
 // roleIn is what the member is by the roster, where that is what was asked for; else empty.

@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,8 +22,7 @@ const faultTimeout = 10 * time.Second
 
 // partitioner cuts members off and can be asked what became of it. *client.Client implements it.
 type partitioner interface {
-	statusReader
-	operationReader
+	changer
 	Partition(context.Context, api.PartitionRequest) (api.Partitioned, client.Source, error)
 }
 
@@ -167,25 +165,20 @@ func runPartition(ctx context.Context, o *partitionOptions) error {
 			return ctl.Failed(notDone, err)
 		}
 	}
-	deadline, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	done, source, err := c.Partition(deadline, o.request())
-	if lost, ok := errors.AsType[*client.LostError](err); ok && !o.DryRun {
-		done, source, err = lookUpFault[api.Partitioned](ctx, o.Tell, c, o.Operation, lost, time.Now().Add(o.For+o.Timeout))
-	}
-	if err != nil {
-		return ctl.Failed(notDone, err)
-	}
-	if err := o.Out.Print(partitionedDocument(done, source, health(ctx, c))); err != nil {
-		return err
-	}
-	switch {
-	case done.OK:
-		return nil
-	case o.DryRun:
-		return &ctl.ConditionError{Exit: ctl.ExitRefused}
-	}
-	return &ctl.ConditionError{Exit: ctl.ExitPartial}
+	return change[api.Partitioned]{
+		NotDone: notDone, Operation: o.Operation, Timeout: o.Timeout, Dry: o.DryRun, Tell: o.Tell,
+		Do: func(ctx context.Context) (api.Partitioned, client.Source, error) {
+			return c.Partition(ctx, o.request())
+		},
+		Unknown:  faultsRemain(o.Operation, o.For+o.Timeout),
+		Document: partitionedDocument,
+		Exit: func(done api.Partitioned) error {
+			if !done.OK && !o.DryRun {
+				return &ctl.ConditionError{Exit: ctl.ExitPartial}
+			}
+			return refusedUnless(done.OK)
+		},
+	}.run(ctx, c, o.Out)
 }
 
 // summary says who, what and how to undo it.
@@ -215,30 +208,6 @@ func (o *partitionOptions) summary(ctx context.Context, c partitioner) []string 
 		}
 	}
 	return lines
-}
-
-// lookUpFault finds out what became of a change of faults whose answer was lost. Where nobody can say,
-// faults may remain until the time given.
-func lookUpFault[T any](ctx context.Context, tell func(string), c operationReader, id string, lost *client.LostError, until time.Time) (done T, _ client.Source, _ error) {
-	remain := func(err error) (T, client.Source, error) {
-		return done, client.Source{}, &ctl.FaultsRemainError{Until: until, Why: []string{lost.Error(), fmt.Sprintf("operation %s was asked for: %v", id, err)}}
-	}
-	if ctx.Err() != nil {
-		return remain(context.Cause(ctx))
-	}
-	tell("the answer was lost, asking every member for operation " + id)
-	ctx, cancel := context.WithTimeout(ctx, client.ReadTimeout)
-	defer cancel()
-	op, source, err := awaitOperation(ctx, c, id)
-	switch {
-	case err != nil:
-		return remain(err)
-	case op.Problem != nil:
-		return done, source, &client.ProblemError{Endpoint: source.Endpoint, Member: op.Member, Problem: op.Problem}
-	case json.Unmarshal(op.Result, &done) != nil:
-		return remain(fmt.Errorf("%s says %q of it", op.Member, op.State))
-	}
-	return done, source, nil
 }
 
 // partitionedAnswer is what a partition prints.

@@ -2,8 +2,6 @@ package verbs
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -26,8 +24,7 @@ const (
 
 // promoter moves leadership and can be asked what became of it. *client.Client implements it.
 type promoter interface {
-	statusReader
-	operationReader
+	changer
 	Promote(context.Context, api.PromoteRequest) (api.Promoted, client.Source, error)
 	BeginPromote(context.Context, api.PromoteRequest) (api.Operation, client.Source, error)
 }
@@ -113,60 +110,33 @@ func runPromote(ctx context.Context, o *promoteOptions) error {
 	if err != nil {
 		return ctl.Failed(notDone, err)
 	}
-	req := api.PromoteRequest{Region: o.Name, OperationID: o.Operation, TimeoutMS: promoteMillis(o.Timeout)}
-	if o.DryRun {
-		return o.dryRun(ctx, c, req, notDone)
-	}
-	if err := o.Confirm(ctx, o.Yes, "Make "+o.Name+" the leader?", o.summary(ctx, c)...); err != nil {
-		return ctl.Failed(notDone, err)
-	}
-	deadline, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	if o.NoWait {
-		op, _, err := c.BeginPromote(deadline, req)
-		if err != nil {
-			return ctl.Failed(notDone, err)
-		}
-		return o.Out.Print(operationDocument(op))
-	}
-	done, source, err := c.Promote(deadline, req)
-	if err != nil {
-		lost, ok := errors.AsType[*client.LostError](err)
-		switch {
-		case !ok:
-			return ctl.Failed(notDone, err)
-		case ctx.Err() != nil: // the work goes on
-			o.Tell("stopped watching; operation " + o.Operation + " goes on: tidalctl ops show " + o.Operation)
-			return ctl.Failed("it is not known whether "+o.Name+" leads", context.Cause(ctx))
-		}
-		if done, source, err = o.lookUp(ctx, c, lost); err != nil {
+	req := api.PromoteRequest{Region: o.Name, OperationID: o.Operation, DryRun: o.DryRun, TimeoutMS: promoteMillis(o.Timeout)}
+	if !o.DryRun {
+		if err := o.Confirm(ctx, o.Yes, "Make "+o.Name+" the leader?", o.summary(ctx, c)...); err != nil {
 			return ctl.Failed(notDone, err)
 		}
 	}
-	return o.Out.Print(promotedDocument(done, source, health(ctx, c)))
+	return change[api.Promoted]{
+		NotDone: notDone, Doubt: "it is not known whether " + o.Name + " leads",
+		Operation: o.Operation, Timeout: o.Timeout, Dry: o.DryRun, NoWait: o.NoWait, Tell: o.Tell,
+		Do:       func(ctx context.Context) (api.Promoted, client.Source, error) { return c.Promote(ctx, req) },
+		Begin:    func(ctx context.Context) (api.Operation, client.Source, error) { return c.BeginPromote(ctx, req) },
+		Seen:     func(ctx context.Context) (api.Promoted, client.Source, bool) { return o.seen(ctx, c) },
+		Document: promotedDocument,
+		Exit:     func(done api.Promoted) error { return refusedUnless(done.OK) },
+	}.run(ctx, c, o.Out)
+}
+
+// seen reports whether the member leads, which is what a promote is for.
+func (o *promoteOptions) seen(ctx context.Context, c promoter) (api.Promoted, client.Source, bool) {
+	s, source, err := c.Status(ctx)
+	done := api.Promoted{OK: true, Leader: s.Leader, Term: s.Term, Op: o.Operation, Checks: []api.Check{}, Acked: []string{}, Failed: []string{}}
+	return done, source, err == nil && s.Consistent && s.Leader != nil && *s.Leader == o.Name
 }
 
 // promoteMillis is how long the members may take, so that the answer comes within timeout.
 func promoteMillis(timeout time.Duration) int64 {
 	return min(max((timeout-answerReserve).Milliseconds(), api.MinPromoteTimeoutMS), api.MaxPromoteTimeoutMS)
-}
-
-// dryRun shows the checks. A check that fails is exit 6.
-func (o *promoteOptions) dryRun(ctx context.Context, c promoter, req api.PromoteRequest, notDone string) error {
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	req.DryRun = true
-	done, source, err := c.Promote(ctx, req)
-	if err != nil {
-		return ctl.Failed(notDone, err)
-	}
-	if err := o.Out.Print(promotedDocument(done, source, health(ctx, c))); err != nil {
-		return err
-	}
-	if !done.OK {
-		return &ctl.ConditionError{Exit: ctl.ExitRefused}
-	}
-	return nil
 }
 
 // summary says who, what and how to undo it.
@@ -183,33 +153,6 @@ func (o *promoteOptions) summary(ctx context.Context, c promoter) []string {
 		lines = append(lines, fmt.Sprintf("Leadership moves from %s to %s. Writes wait for less than an election timeout. To undo: tidalctl promote %[1]s", *s.Leader, o.Name))
 	}
 	return lines
-}
-
-// lookUp finds out what became of a promote whose answer was lost.
-func (o *promoteOptions) lookUp(ctx context.Context, c promoter, lost *client.LostError) (api.Promoted, client.Source, error) {
-	o.Tell("the answer was lost, asking every member for operation " + o.Operation)
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	unknown := func(err error) (api.Promoted, client.Source, error) {
-		return api.Promoted{}, client.Source{}, &ctl.UnknownError{Operation: o.Operation, Err: lost, Asked: err}
-	}
-	op, source, err := awaitOperation(ctx, c, o.Operation)
-	if err != nil {
-		// Whoever ran it may be gone with its memory. What it was for can be seen.
-		s, source, unseen := c.Status(ctx)
-		if unseen == nil && s.Consistent && s.Leader != nil && *s.Leader == o.Name {
-			return api.Promoted{OK: true, Leader: s.Leader, Term: s.Term, Op: o.Operation, Checks: []api.Check{}, Acked: []string{}, Failed: []string{}}, source, nil
-		}
-		return unknown(err)
-	}
-	var done api.Promoted
-	switch {
-	case op.Problem != nil:
-		return done, source, &client.ProblemError{Endpoint: source.Endpoint, Member: op.Member, Problem: op.Problem}
-	case json.Unmarshal(op.Result, &done) != nil:
-		return unknown(fmt.Errorf("%s says %q of it", op.Member, op.State))
-	}
-	return done, source, nil
 }
 
 // health reads the status for the first line; nil where it cannot.

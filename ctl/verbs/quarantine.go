@@ -16,7 +16,7 @@ import (
 
 // clearer removes kept data. *client.Client implements it.
 type clearer interface {
-	statusReader
+	changer
 	ClearKept(context.Context, api.ClearRequest) (api.Cleared, client.Source, error)
 }
 
@@ -24,6 +24,7 @@ type quarantineOptions struct {
 	Client  func() (clearer, error)
 	Out     *output.Printer
 	Confirm func(ctx context.Context, given, name string, summary ...string) error
+	Tell    func(string) // progress
 
 	Name      string // of show: empty: all
 	Confirmed string
@@ -49,7 +50,11 @@ kept-<time>-<reason>, until "quarantine clear" removes it.`,
 }
 
 func newQuarantineOptions(f *ctl.Factory) *quarantineOptions {
-	return &quarantineOptions{Client: func() (clearer, error) { return f.Client(client.ReadTimeout) }, Confirm: f.ConfirmName}
+	return &quarantineOptions{
+		Client:  func() (clearer, error) { return f.Client(client.ReadTimeout) },
+		Confirm: f.ConfirmName,
+		Tell:    func(line string) { fmt.Fprintln(f.IO.Err, line) },
+	}
 }
 
 func newQuarantineShowCmd(f *ctl.Factory) *cobra.Command {
@@ -192,11 +197,12 @@ func runQuarantineClear(ctx context.Context, o *quarantineOptions) error {
 			return ctl.Failed(notDone, err)
 		}
 	}
-	done, source, err := c.ClearKept(ctx, req)
-	if err != nil {
-		return ctl.Failed(notDone, err)
-	}
-	return o.Out.Print(clearedDocument(done, source, health(ctx, c)))
+	return change[api.Cleared]{
+		NotDone: notDone, Doubt: "it is not known whether anything of " + o.Name + " was removed",
+		Operation: o.Operation, Timeout: promoteTimeout, Dry: o.DryRun, Tell: o.Tell,
+		Do:       func(ctx context.Context) (api.Cleared, client.Source, error) { return c.ClearKept(ctx, req) },
+		Document: clearedDocument,
+	}.run(ctx, c, o.Out)
 }
 
 // clearedAnswer is what quarantine clear prints.

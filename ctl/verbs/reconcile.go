@@ -2,8 +2,6 @@ package verbs
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -23,8 +21,7 @@ const reconcileTimeout = api.ReconcileTimeoutMS*time.Millisecond + 5*time.Second
 // reconciler has members exchange what they hold, and can be asked what became of it. *client.Client
 // implements it.
 type reconciler interface {
-	statusReader
-	operationReader
+	changer
 	Reconcile(context.Context, api.ReconcileRequest) (api.Reconciled, client.Source, error)
 }
 
@@ -82,44 +79,23 @@ func runReconcile(ctx context.Context, o *reconcileOptions) error {
 	if err != nil {
 		return ctl.Failed(notDone, err)
 	}
-	deadline, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	done, source, err := c.Reconcile(deadline, api.ReconcileRequest{Region: o.Name, DryRun: o.DryRun, OperationID: o.Operation})
-	if lost, ok := errors.AsType[*client.LostError](err); ok && ctx.Err() == nil {
-		done, source, err = o.lookUp(ctx, c, lost)
-	}
-	if err != nil {
-		return ctl.Failed(notDone, err)
-	}
-	if err := o.Out.Print(reconciledDocument(done, source, health(ctx, c))); err != nil {
-		return err
-	}
-	switch {
-	case !done.OK:
-		return &ctl.ConditionError{Exit: ctl.ExitFailed}
-	case o.DryRun && done.OpsApplied > 0:
-		return &ctl.ConditionError{Exit: ctl.ExitDiffers}
-	}
-	return nil
-}
-
-// lookUp finds out what became of a reconcile whose answer was lost.
-func (o *reconcileOptions) lookUp(ctx context.Context, c reconciler, lost *client.LostError) (api.Reconciled, client.Source, error) {
-	o.Tell("the answer was lost, asking every member for operation " + o.Operation)
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	var done api.Reconciled
-	op, source, err := awaitOperation(ctx, c, o.Operation)
-	switch {
-	case err != nil:
-	case op.Problem != nil:
-		return done, source, &client.ProblemError{Endpoint: source.Endpoint, Member: op.Member, Problem: op.Problem}
-	default:
-		if err = json.Unmarshal(op.Result, &done); err == nil {
-			return done, source, nil
-		}
-	}
-	return done, source, &ctl.UnknownError{Operation: o.Operation, Err: lost, Asked: err}
+	return change[api.Reconciled]{
+		NotDone: notDone, Doubt: "it is not known whether anything was reconciled with " + o.Name,
+		Operation: o.Operation, Timeout: o.Timeout, Dry: o.DryRun, Tell: o.Tell,
+		Do: func(ctx context.Context) (api.Reconciled, client.Source, error) {
+			return c.Reconcile(ctx, api.ReconcileRequest{Region: o.Name, DryRun: o.DryRun, OperationID: o.Operation})
+		},
+		Document: reconciledDocument,
+		Exit: func(done api.Reconciled) error {
+			switch {
+			case !done.OK:
+				return &ctl.ConditionError{Exit: ctl.ExitFailed}
+			case o.DryRun && done.OpsApplied > 0:
+				return &ctl.ConditionError{Exit: ctl.ExitDiffers}
+			}
+			return nil
+		},
+	}.run(ctx, c, o.Out)
 }
 
 // reconciledAnswer is what a reconcile prints: the member's answer, and who gave it.

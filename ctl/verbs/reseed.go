@@ -3,7 +3,6 @@ package verbs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -21,8 +20,7 @@ const reseedPoll = 250 * time.Millisecond
 
 // reseeder has a member's data replaced and can be asked what became of it. *client.Client implements it.
 type reseeder interface {
-	statusReader
-	operationReader
+	changer
 	Reseed(context.Context, api.ReseedRequest) (api.Reseeded, client.Source, error)
 	BeginReseed(context.Context, api.ReseedRequest) (api.Operation, client.Source, error)
 }
@@ -91,42 +89,20 @@ func runReseed(ctx context.Context, o *reseedOptions) error {
 	if err != nil {
 		return ctl.Failed(notDone, err)
 	}
-	req := api.ReseedRequest{Region: o.Name, From: o.From, OperationID: o.Operation, StallTimeoutMS: o.Stall.Milliseconds()}
-	if o.DryRun {
-		req.DryRun = true
-		done, source, err := c.Reseed(ctx, req)
-		if err != nil {
+	req := api.ReseedRequest{Region: o.Name, From: o.From, DryRun: o.DryRun, OperationID: o.Operation, StallTimeoutMS: o.Stall.Milliseconds()}
+	if !o.DryRun {
+		if err := o.Confirm(ctx, o.Confirmed, o.Name, o.summary(ctx, c)...); err != nil {
 			return ctl.Failed(notDone, err)
 		}
-		if err := o.Out.Print(reseedDocument(done, source, health(ctx, c))); err != nil {
-			return err
-		}
-		if !done.OK {
-			return &ctl.ConditionError{Exit: ctl.ExitRefused}
-		}
-		return nil
 	}
-	if err := o.Confirm(ctx, o.Confirmed, o.Name, o.summary(ctx, c)...); err != nil {
-		return ctl.Failed(notDone, err)
-	}
-	op, source, err := c.BeginReseed(ctx, req)
-	if err != nil {
-		lost, ok := errors.AsType[*client.LostError](err)
-		if !ok {
-			return ctl.Failed(notDone, err)
-		}
-		if op, source, err = c.Operation(ctx, o.Operation); err != nil {
-			return ctl.Failed(notDone, &ctl.UnknownError{Operation: o.Operation, Err: lost, Asked: err})
-		}
-	}
-	if o.NoWait {
-		return o.Out.Print(operationDocument(op))
-	}
-	done, err := o.watch(ctx, c, op)
-	if err != nil {
-		return ctl.Failed(notDone, err)
-	}
-	return o.Out.Print(reseedDocument(done, source, health(ctx, c)))
+	return change[api.Reseeded]{
+		NotDone: notDone, Operation: o.Operation, Dry: o.DryRun, NoWait: o.NoWait, Tell: o.Tell,
+		Do:       func(ctx context.Context) (api.Reseeded, client.Source, error) { return c.Reseed(ctx, req) },
+		Begin:    func(ctx context.Context) (api.Operation, client.Source, error) { return c.BeginReseed(ctx, req) },
+		Watch:    func(ctx context.Context, op api.Operation) (api.Reseeded, error) { return o.watch(ctx, c, op) },
+		Document: reseedDocument,
+		Exit:     func(done api.Reseeded) error { return refusedUnless(done.OK) },
+	}.run(ctx, c, o.Out)
 }
 
 // summary says what is about to happen.
