@@ -73,7 +73,10 @@ func (c change[T]) run(ctx context.Context, members changer, out *output.Printer
 		}
 	}
 	done, source, err := do(deadline)
-	if lost, ok := errors.AsType[*client.LostError](err); ok && !c.Dry { // one that would change nothing has not
+	switch lost, ok := errors.AsType[*client.LostError](err); {
+	case ok && c.Dry:
+		err = fmt.Errorf("the answer was lost; a dry run changes nothing: %w", lost.Err)
+	case ok:
 		if ctx.Err() != nil && c.Unknown == nil { // the work goes on
 			c.Tell("stopped watching; operation " + c.Operation + " goes on: tidalctl ops show " + c.Operation)
 			return ctl.Failed(c.Doubt, context.Cause(ctx))
