@@ -27,6 +27,9 @@ const (
 	CheckIdle      = "idle"      // leadership is not moving already
 )
 
+// CheckAgree of a reconcile: what the two sides hold does not contradict each other.
+const CheckAgree = "agree"
+
 // Limits of POST /cluster/promote.
 const (
 	MaxVerbBytes             = 64 << 10 // body of a cluster verb

@@ -53,6 +53,7 @@ type Reconciled struct {
 	RemoteOpsApplied int `json:"remote_ops_applied"`
 	// Forked are origins of which the sides hold operations that contradict each other.
 	Forked []string `json:"forked"`
+	Checks []Check  `json:"checks"`
 }
 
 // ReconcileTimeoutMS is how long a reconcile may take.

@@ -136,4 +136,6 @@ type Cleared struct {
 	Region string `json:"region"`
 	Kept   []Kept `json:"kept"`  // what was removed, or would be
 	Bytes  int64  `json:"bytes"` // of it
+	// Checks is empty: nothing rests on kept data.
+	Checks []Check `json:"checks"`
 }

@@ -150,7 +150,7 @@ func faultIntent(verb, id string, dry bool, request any) (intent, error) {
 	if err != nil {
 		return intent{}, fmt.Errorf("encode the request of %s: %w", verb, err)
 	}
-	return intent{verb: verb, id: id, request: string(text), dry: dry, urgent: true}, nil
+	return intent{verb: verb, id: id, request: string(text), dry: dry}, nil
 }
 
 // partitionCuts plans req, if this member may take faults, for so long.

@@ -262,9 +262,7 @@ func (o *Ops) settle(op *operation) *operation {
 	}
 	known := &operation{intent: op.intent, started: op.started, done: op.done, finished: o.opts.Now(), result: result, err: err}
 	known.ended.Store(true)
-	if o.operations.replace(op, known) {
-		o.operations.kept.save(o.operations.list)
-	}
+	o.operations.replace(op, known)
 	return known
 }
 

@@ -55,9 +55,11 @@ type intent struct {
 	target ident.MemberID
 	// dry: nothing changes, so nobody has to know of it after a restart.
 	dry bool
-	// urgent: it must not wait for the disk to begin, because it ends what may ail the disk's owner.
-	urgent bool
 }
+
+// keepWait is how long an operation waits for the disk to take what is known of it: a disk that stands still
+// must not keep leadership, or a fault, where it is.
+const keepWait = time.Second
 
 // operation is one verb that was asked for. It runs on its own goroutine and does not end with its
 // caller: who stops waiting can ask for it again by its id.
@@ -140,15 +142,22 @@ func (o *operations) findLocked(id string) *operation {
 	return o.mu.all[i]
 }
 
-// replace puts known in the place of op, if that is still there.
-func (o *operations) replace(op, known *operation) bool {
+// replace puts known in the place of op, if that is still there, and keeps it.
+func (o *operations) replace(op, known *operation) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	i := slices.Index(o.mu.all, op)
+	counted := i >= 0 && !o.mu.closed
 	if i >= 0 {
 		o.mu.all[i] = known
 	}
-	return i >= 0
+	if counted {
+		o.work.Add(1)
+	}
+	o.mu.Unlock()
+	if counted {
+		defer o.work.Done()
+		o.keep(known)
+	}
 }
 
 var operationIDs = regexp.MustCompile(fmt.Sprintf(`^[A-Za-z0-9._-]{1,%d}$`, api.MaxOperationIDBytes))
@@ -161,9 +170,7 @@ func (o *operations) begin(in intent, run func(ctx context.Context, op *operatio
 	if err != nil || joined {
 		return op, err
 	}
-	if !op.dry && !op.urgent {
-		o.kept.save(o.list)
-	}
+	o.keep(op)
 	go func() { // counted in by admit
 		defer o.work.Done()
 		o.run(op, run)
@@ -203,22 +210,32 @@ func (o *operations) admit(in intent) (op *operation, joined bool, err error) {
 }
 
 // run carries op out. Its end is written down before anybody hears of it: a member that is killed then must
-// not know less than it said. What is urgent waits for no disk.
+// not know less than it said.
 func (o *operations) run(op *operation, run func(ctx context.Context, op *operation) (any, error)) {
-	if op.urgent && !op.dry {
-		o.work.Go(func() { o.kept.save(o.list) })
-	}
+	defer close(op.done)
 	op.result, op.err = run(o.life, op)
 	op.finished = o.now()
 	op.cut = o.life.Err() != nil && op.err != nil && !o.changedNothing(op.err)
 	op.ended.Store(true)
-	if op.urgent {
-		close(op.done)
-	} else {
-		defer close(op.done)
+	o.keep(op)
+}
+
+// keep writes down what is known, op among it, and waits for that, for keepWait at most.
+// REQUIRES: op is counted in and has not ended, so that close waits for what is begun here.
+func (o *operations) keep(op *operation) {
+	if op.dry {
+		return
 	}
-	if !op.dry {
+	kept := make(chan struct{})
+	o.work.Go(func() {
+		defer close(kept)
 		o.kept.save(o.list)
+	})
+	late := time.NewTimer(keepWait)
+	defer late.Stop()
+	select {
+	case <-kept:
+	case <-late.C:
 	}
 }
 

@@ -217,7 +217,12 @@ func (o *Ops) reconcile(ctx context.Context, box *outbox.Box, addr string, out a
 			out.Forked = append(out.Forked, name)
 		}
 	}
-	if out.OK = len(out.Forked) == 0; !out.DryRun {
+	agree := api.Check{
+		Code: api.CheckAgree, OK: len(out.Forked) == 0, Measured: new(float64(len(out.Forked))), Threshold: new(float64(0)), Unit: "origins",
+		Detail: fmt.Sprintf("%d origins hold what contradicts each other", len(out.Forked)),
+	}
+	out.Checks = []api.Check{agree}
+	if out.OK = agree.OK; !out.DryRun {
 		o.opts.Journal.Add(journal.Reconciled{Name: out.Region, Here: here.Ops, There: there.Ops})
 	}
 	return out, nil

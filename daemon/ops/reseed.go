@@ -260,7 +260,7 @@ func settled(d member.DigestStatus, index uint64) bool {
 func (o *Ops) ClearKept(req api.ClearRequest) (*Started, error) {
 	in := intent{verb: opClear, id: req.OperationID, request: fmt.Sprintf("%s dry_run=%t", req.Region, req.DryRun), about: req.Region, dry: req.DryRun}
 	return o.begin(in, func(_ context.Context, op *operation) (any, error) {
-		out := api.Cleared{OK: true, Op: op.id, Region: req.Region, DryRun: req.DryRun, Kept: []api.Kept{}}
+		out := api.Cleared{OK: true, Op: op.id, Region: req.Region, DryRun: req.DryRun, Kept: []api.Kept{}, Checks: []api.Check{}}
 		s, ok := o.surfaceStatus()
 		if !ok {
 			return nil, member.ErrNotBorn

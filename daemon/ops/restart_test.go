@@ -21,6 +21,7 @@ type disk struct {
 	mu      sync.Mutex
 	book    []byte
 	failing error
+	stands  chan struct{} // nil: it does not stand still
 }
 
 func (d *disk) Operations() ([]byte, error) {
@@ -30,6 +31,9 @@ func (d *disk) Operations() ([]byte, error) {
 }
 
 func (d *disk) KeepOperations(book []byte) error {
+	if d.stands != nil {
+		<-d.stands
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.failing == nil {
@@ -117,6 +121,23 @@ func TestOperations_OutliveTheProcess(t *testing.T) {
 	}
 	if _, err := promote(t, o, api.PromoteRequest{Region: "c", OperationID: "done"}); !errors.As(err, new(*ops.ReusedOperationError)) {
 		t.Errorf("another request under the id = %v", err)
+	}
+}
+
+// A disk that stands still holds no verb up for long: leadership can be taken off its member.
+func TestOperations_WaitForNoDisk(t *testing.T) {
+	t.Parallel()
+	m, d := opstest.New(t, opstest.Genesis("a", "b", "c"), "a"), &disk{stands: make(chan struct{})}
+	o := boot(t, m, d)
+	began := time.Now()
+	if got, err := promote(t, o, api.PromoteRequest{Region: "b", OperationID: "one"}); err != nil || !got.OK {
+		t.Errorf("promote = %+v, %v", got, err)
+	}
+	t.Logf("answered after %s", time.Since(began))
+	close(d.stands)
+	o.Close()
+	if op, err := boot(t, m, &disk{book: d.book}).Operation("one"); err != nil || op.State != api.OperationDone {
+		t.Errorf("after the disk went on: %+v, %v", op, err)
 	}
 }
 

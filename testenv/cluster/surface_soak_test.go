@@ -113,7 +113,7 @@ func TestSoak_SurfaceStatusStaysHonestAboutTheUnreachable(t *testing.T) {
 					if !slices.ContainsFunc(silent, func(m api.DevMember) bool { return m.Name == r.Name }) {
 						continue
 					}
-					if r.Reachable || !r.Partitioned || r.AppliedEvents != 0 || *r.LagEvents != *s.RelayLogLen || r.AppliedIndex != nil || r.Term != nil || r.Faults != nil || r.Error.Code != "timeout" {
+					if r.Reachable || !r.Partitioned || r.AppliedEvents != 0 || *r.LagEvents != *s.RelayLogLen || r.AppliedIndex != nil || r.Term != nil || r.Faults != nil || r.Error.Code != "timeout" || r.LastSeen == nil {
 						t.Errorf("the row of a silent member: %+v", r)
 					}
 				}
