@@ -73,7 +73,7 @@ type Machine struct {
 	receipts    entity.Receipts
 	outboxes    outboxes
 
-	// undigested leaves the digest out: only a benchmark sets it, to see what it costs.
+	// undigested leaves the digest out: only benchmarks set it, to see what it costs.
 	undigested bool
 
 	// MaxKeys and MaxCollections bound what there may be. They are part of what makes every member
@@ -89,6 +89,7 @@ type Machine struct {
 func New(store *state.Store) (*Machine, error) {
 	m := &Machine{
 		store:       store,
+		undigested:  Undigested,
 		rows:        newRowCache(rowCacheBytes),
 		pos:         store.Position(),
 		collections: map[string]*entity.Collection{},

@@ -260,7 +260,7 @@ func (k *keeper) checkRound() {
 		k.newest, k.unchecked = last, 0
 	}
 	s := g.replica.Status()
-	if s.State != raft.StateLeader {
+	if s.State != raft.StateLeader || apply.Undigested {
 		return
 	}
 	if checkDue(s.Applied, last, k.unchecked) || k.unchecked >= learnerRounds && k.learnerWaits(self, s) {

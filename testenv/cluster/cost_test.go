@@ -1,0 +1,162 @@
+//go:build soak
+
+package cluster
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidaldb/tidal/ctl/bench"
+	"github.com/tidaldb/tidal/daemon/api"
+)
+
+// What digests, checks and scrubs cost, each measured beside the same without it in one run. They say
+// something on a quiet machine alone:
+//
+//	go test -tags soak -run none -bench Cost -benchtime 1x -timeout 30m ./testenv/cluster
+
+// costRounds is how often a measurement and what it is compared with take turns.
+const costRounds = 5
+
+// BenchmarkCostOfDigests compares the writes that a cluster takes with those of a binary that neither digests
+// its state nor compares it.
+func BenchmarkCostOfDigests(b *testing.B) {
+	with, without := Binary(b), undigestedBinary(b)
+	for _, load := range []bench.Options{
+		{Op: bench.OpSignals, Clients: 64, Ack: "quorum", Keys: "uniform", Space: 100_000, For: 6 * time.Second},
+		{Op: bench.OpIngest, Clients: 16, Ack: "quorum", Keys: "uniform", Space: 100_000, For: 6 * time.Second},
+	} {
+		b.Run(string(load.Op), func(b *testing.B) {
+			for range b.N {
+				var ratios []float64
+				for round := range costRounds {
+					order := []string{with, without}
+					if round%2 == 1 {
+						slices.Reverse(order)
+					}
+					rate := map[string]float64{}
+					for _, binary := range order {
+						rate[binary] = throughput(b, binary, load)
+					}
+					ratios = append(ratios, rate[with]/rate[without])
+					b.Logf("%s: %.0f/s with digests, %.0f/s without: %.3f", load.Op, rate[with], rate[without], rate[with]/rate[without])
+				}
+				slices.Sort(ratios)
+				b.ReportMetric(ratios[len(ratios)/2], "of-undigested")
+				b.Logf("%s: median %.3f [%.3f-%.3f], 0.950 is asked", load.Op, ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1])
+			}
+		})
+	}
+}
+
+// throughput is what a fresh cluster of three takes a second at its leader.
+func throughput(b *testing.B, binary string, load bench.Options) float64 {
+	b.Helper()
+	c := Start(b, binary, Options{})
+	defer c.Stop()
+	load.Endpoints = []string{c.Member(c.Leader()).HTTP}
+	r, err := bench.Run(context.Background(), load)
+	if err != nil || len(r.Rows) == 0 {
+		b.Fatalf("%+v, %v", r, err)
+	}
+	if all := r.Rows[len(r.Rows)-1]; all.Errors == 0 {
+		return all.PerSecond
+	}
+	b.Fatalf("errors: %+v", r.Rows)
+	return 0
+}
+
+func undigestedBinary(b *testing.B) string {
+	b.Helper()
+	path := filepath.Join(b.TempDir(), "tidald")
+	cmd := exec.Command("go", "build", "-tags", "undigested", "-o", path, "github.com/tidaldb/tidal/cmd/tidald")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("build tidald: %v\n%s", err, out)
+	}
+	return path
+}
+
+// BenchmarkCostOfScrubs compares how long writes take while the states of all members are read again at the
+// rate of 20 MiB/s, of 1 GB each with -figures, with how long they take in between.
+func BenchmarkCostOfScrubs(b *testing.B) {
+	items := 2_000
+	if *figures {
+		items = 23_000
+	}
+	for range b.N {
+		c := Start(b, Binary(b), Options{Args: []string{"--set", "replication.scrub_every=25s", "--set", "replication.log_keep=64MiB"}})
+		store(c, items, 45_000)
+		healthy(c)
+		var mu sync.Mutex
+		running, ends := false, 0
+		stop := make(chan struct{})
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			tick := time.NewTicker(100 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				scrubs := 0
+				for _, m := range c.Members {
+					var local api.LocalStatus
+					if err := c.Get(m, "/cluster/status/local", &local); err == nil && len(local.Groups) > 0 && local.Groups[0].Scrub != nil && local.Groups[0].Scrub.Running {
+						scrubs++
+					}
+				}
+				mu.Lock()
+				if running && scrubs == 0 {
+					ends++
+				}
+				running = scrubs > 0
+				mu.Unlock()
+				select {
+				case <-stop:
+					return
+				case <-tick.C:
+				}
+			}
+		})
+		var quiet, scrubbed [][]time.Duration // one a phase
+		now := func() (bool, int) {
+			mu.Lock()
+			defer mu.Unlock()
+			return running, ends
+		}
+		was, _ := now()
+		for {
+			is, ended := now()
+			if ended > 3 {
+				break
+			}
+			took := writeLatency(c, 250*time.Millisecond)
+			after, _ := now()
+			phases := &quiet
+			if is {
+				phases = &scrubbed
+			}
+			if is != was || len(*phases) == 0 {
+				*phases = append(*phases, nil)
+			}
+			if was = is; is == after { // else a part of it was the one, a part the other
+				(*phases)[len(*phases)-1] = append((*phases)[len(*phases)-1], took...)
+			}
+		}
+		close(stop)
+		watching.Wait()
+		calm, busy := slices.Concat(quiet...), slices.Concat(scrubbed...)
+		for i := range min(len(quiet), len(scrubbed)) {
+			b.Logf("phase %d: p99 of %d writes %s, of %d beside a scrub %s", i, len(quiet[i]), p99(quiet[i]), len(scrubbed[i]), p99(scrubbed[i]))
+		}
+		ratio := float64(p99(busy)) / float64(p99(calm))
+		b.ReportMetric(ratio, "p99-beside-a-scrub")
+		b.Logf("%d MB: p99 of %d writes %s, of %d beside a scrub %s: %.2f, 1.10 is allowed",
+			size(c.Members[0].Dir)>>20, len(calm), p99(calm), len(busy), p99(busy), ratio)
+		c.Stop()
+	}
+}
