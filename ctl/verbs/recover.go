@@ -125,6 +125,11 @@ It is refused, and nothing is changed, while a member that the plan gives up ans
 anybody has a leader, and where anything changed since the plan was made. The smaller cluster
 grows again by joins. Applying a plan again that was carried out changes nothing.
 
+Members that are given up are told so as soon as they reach the survivor, or it them, and take
+part in nothing from then on. Where they are a majority of what the cluster was and start where
+they reach nobody of the new one, they elect a leader and take writes until they do; those
+writes are lost. Keep their machines off, or wipe their directories and let them join.
+
 Exit 0: done. 6: refused. 9: the answer was lost; apply it again.`,
 		Example:     "  tidalctl recover apply plan.json",
 		Annotations: ctl.ImpactDestroy.Annotation(),

@@ -493,3 +493,128 @@ func TestSoak_ReseedWithoutRoom(t *testing.T) {
 	c.well(east.Name, id)
 	c.Audit(l)
 }
+
+// A learner is reseeded while it is promoted, and the leader dies right after: what the learner acknowledged
+// counts from the moment in which its promotion is applied. In turn its log is sound and stays, by the word of
+// an operator, or is corrupt, so that it is replaced under a barrier.
+func TestSoak_ReseedOfALearnerUnderPromotion(t *testing.T) {
+	binary := Binary(t)
+	c := Start(t, binary, Options{Args: []string{"--set", "replication.log_segment=64KiB", "--set", "replication.snapshot_rate=4MiB"}})
+	l := NewLedger(c, 8)
+	fillDistinct(c, c.Member(c.Leader()), 128)
+	l.During(func() { l.WaitAcked(100) })
+	for round := range 6 {
+		e := c.Extra(binary, fmt.Sprintf("learner-%d", round), Seeds(c.Members[0])...)
+		corrupt := round%2 == 1
+		l.During(func() {
+			e.Start()
+			c.Until(e.Name+" holds an open replica", func() error {
+				var local api.LocalStatus
+				if err := c.Get(e.DevMember, "/cluster/status/local", &local); err != nil {
+					return err
+				}
+				if len(local.Groups) == 0 || local.Groups[0].State == "closed" || local.Groups[0].LeaderLast == nil {
+					return fmt.Errorf("%+v", local.Groups)
+				}
+				return nil
+			})
+			if corrupt {
+				fill(c, c.Member(c.Leader()), 16) // its log has sealed segments then
+				c.Until(e.Name+" is promoted", func() error {
+					if r := role(c, e.Name); r != api.RoleVoter {
+						return fmt.Errorf("it is %q", r)
+					}
+					return nil
+				})
+				e.Kill()
+				corruptSealed(t, e.Dir)
+				e.Start()
+			} else {
+				c.Until("a reseed of "+e.Name+" is asked for", func() error {
+					_, err := c.Do(http.MethodPost, e.DevMember, "/cluster/reseed", api.ReseedRequest{Region: e.Name, NoWait: true}, nil)
+					return err
+				})
+				c.Until(e.Name+" is promoted", func() error {
+					if r := role(c, e.Name); r != api.RoleVoter {
+						return fmt.Errorf("it is %q", r)
+					}
+					return nil
+				})
+			}
+			c.Signal(c.Leader(), syscall.SIGKILL)
+			c.Members = append(c.Members, e.DevMember)
+			c.reseeded(e.Name, 0)
+			l.WaitAcked(100)
+		})
+		healthy(c)
+		t.Logf("%s, corrupt log %t: %+v", e.Name, corrupt, group(c, e.Name).Kept)
+		l.Check()
+		c.without(e.Name)
+		c.MustRemove(e.Name)
+		c.waitTold(e.DevMember)
+		e.Stop()
+	}
+	c.Audit(l)
+}
+
+// corruptSealed flips a bit in the first of the segments in a member's log, which others follow.
+func corruptSealed(t *testing.T, dir string) {
+	t.Helper()
+	contents, err := datadir.Inspect(vfs.Default, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	segments, err := filepath.Glob(filepath.Join(contents.Groups[0].LogDir, "*.wal"))
+	if err != nil || len(segments) < 3 {
+		t.Fatalf("segments %v, %v", segments, err)
+	}
+	flip(t, segments[0])
+}
+
+// With replication.reseed: manual a member that is to be installed again says so and waits: for the verb, or
+// for its next start.
+func TestSoak_ReseedManualWaits(t *testing.T) {
+	c := Start(t, Binary(t), Options{Args: []string{"--set", "replication.reseed=manual"}})
+	l := NewLedger(c, 4)
+	l.During(func() { l.WaitAcked(100) })
+	name := follower(c)
+	id := c.idOf(name)
+	for _, way := range []string{"the verb", "a start"} {
+		c.offline(name, c.alter)
+		l.During(func() {
+			t.Log(c.seen(name, "quarantined", "divergent"))
+			before := group(c, name).Reseeds
+			c.Until("the reason why it waits", func() error {
+				g := group(c, name)
+				if g.Reseed == nil || g.Reseed.Refused == nil || !strings.Contains(*g.Reseed.Refused, "tidalctl reseed") {
+					return fmt.Errorf("reseed %+v, quarantine %+v", g.Reseed, g.Quarantine)
+				}
+				return nil
+			})
+			l.WaitAcked(300)
+			g := group(c, name)
+			if g.Reseeds != before || g.Quarantine == nil || g.Quarantine.Evidence == nil || !g.Quarantine.Votes || !g.ReseedRequired {
+				t.Errorf("it did not wait for %s, or does not say why: %+v", way, g)
+			}
+			var why api.Why
+			if err := c.Get(c.besides(name), "/cluster/why/"+name, &why); err != nil {
+				t.Error(err)
+			}
+			said := fmt.Sprintf("%+v", why.Questions)
+			for _, want := range []string{"divergent; it still votes", "its state added up to", "waits for an operator"} {
+				if !strings.Contains(said, want) {
+					t.Errorf("why does not say %q: %s", want, said)
+				}
+			}
+			if way == "the verb" {
+				c.reseed(name, "")
+			} else {
+				c.Signal(name, syscall.SIGKILL) // dev starts it again
+			}
+			c.seen(name, "installed", "")
+			l.WaitAcked(100)
+		})
+		c.well(name, id)
+	}
+	c.Audit(l)
+}
