@@ -105,7 +105,8 @@ func (c *cluster) withWitnesses(m *member, as ident.MemberID, tries int, do func
 	switch {
 	case c.healed || m.as != as || as == 0 || tries == 0 || !c.mayDamage(m):
 		return
-	case m.serving() && m.trouble == nil && c.now >= m.pausedUntil:
+	case m.serving() && m.trouble == nil && c.now >= m.pausedUntil && m.replica.Status().Durable == m.known.last.Index:
+		// What the process has not been told to be durable it has promised to nobody.
 		if witnesses := c.witnesses(m); witnesses != nil && m.serving() && !c.healed && c.err == nil {
 			do(witnesses)
 			return
