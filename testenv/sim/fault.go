@@ -365,15 +365,26 @@ func (c *cluster) fillDisk(m *member, span time.Duration) bool {
 // mayDamage reports whether one more member's copies may go bad: the atlas of the faults that cannot
 // be undone. The others keep a good copy of everything.
 func (c *cluster) mayDamage(m *member) bool {
-	if m.damaged || m.as == 0 || m.gone || !c.oracle.bornAll() || c.soleDeclared(m) || c.divergence() {
+	if m.damaged || m.as == 0 || m.gone || !c.oracle.bornAll() || c.lastDeclared(m) || c.divergence() {
 		return false
 	}
 	return c.mayLose(m, false) || c.plan.mustHalt && len(c.core()) > 1
 }
 
-// soleDeclared: the file names m and nobody else. With an empty disk it is told to make a cluster of its own,
-// as at its first start, although others may have joined it since.
-func (c *cluster) soleDeclared(m *member) bool { return len(c.declared) == 1 && m == c.members[0] }
+// lastDeclared: of the machines that the file names m alone holds a member of the cluster, or held one. If all of
+// them have empty disks they make a cluster of their own, as at their first start, although others may have
+// joined them since: nobody whom they know of can tell them.
+func (c *cluster) lastDeclared(m *member) bool {
+	if m.id > uint64(len(c.declared)) {
+		return false
+	}
+	for _, o := range c.members[:len(c.declared)] {
+		if o != m && o.as != 0 {
+			return false
+		}
+	}
+	return true
+}
 
 // rotLog flips a bit in a durable frame of the log. The last frame is left to rotLast.
 func (c *cluster) rotLog(m *member, _ time.Duration) bool {

@@ -88,7 +88,7 @@ func (m *member) leave() bool {
 
 // retire gives a machine whose member is gone an empty disk. It may join again.
 func (m *member) retire() {
-	if !m.gone || m.c.healed {
+	if !m.gone || m.c.healed || m.c.lastDeclared(m) {
 		return
 	}
 	m.end(simfs.New())

@@ -86,7 +86,7 @@ func (m *member) goBack(witnesses map[uint64]bool, told bool) {
 	m.damaged, m.beyond, m.forgot = true, true, witnesses
 	c.outboxes.lose(m)
 	c.after(c.around(8*c.plan.election()), func() {
-		if m.forgot != nil && !c.healed {
+		if m.forgot != nil && !c.healed && !c.lastDeclared(m) {
 			m.newDisk(c.upTo(c.plan.election()))
 		}
 	})
