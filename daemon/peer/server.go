@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -29,12 +30,14 @@ const (
 // server answers the calls of peers.
 type server struct {
 	peerpb.UnimplementedPeerServer
-	net *Network
+	net     *Network
+	buffers frameBuffers
 }
 
 func newServer(n *Network) *grpc.Server {
 	opts := []grpc.ServerOption{
 		grpc.WaitForHandlers(true), // Stop joins them
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxFrameBytes),
 		grpc.ConnectionTimeout(openTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
@@ -48,7 +51,7 @@ func newServer(n *Network) *grpc.Server {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(n.opts.TLS)))
 	}
 	s := grpc.NewServer(opts...)
-	peerpb.RegisterPeerServer(s, &server{net: n})
+	peerpb.RegisterPeerServer(s, &server{net: n, buffers: frameBuffers{&sync.Pool{}}})
 	return s
 }
 

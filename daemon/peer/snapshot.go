@@ -144,6 +144,7 @@ type SnapshotStream struct {
 	cancel context.CancelFunc
 	faults *Faults
 	stream grpc.ServerStreamingClient[peerpb.SnapshotFrame]
+	frame  snapshotFrame // that came last
 }
 
 // NewSnapshotStream returns a stream whose chunks come from next, which returns io.EOF after the last.
@@ -154,49 +155,44 @@ func NewSnapshotStream(next func() (SnapshotChunk, error)) *SnapshotStream {
 
 func (s *SnapshotStream) open(ctx context.Context, r SnapshotRequest) (SnapshotHeader, error) {
 	var err error
-	s.stream, err = peerpb.NewPeerClient(s.conn).FetchSnapshot(ctx, encodeSnapshotRequest(r), grpc.MaxCallRecvMsgSize(maxFrameBytes))
+	s.stream, err = peerpb.NewPeerClient(s.conn).FetchSnapshot(ctx, encodeSnapshotRequest(r), grpc.MaxCallRecvMsgSize(maxFrameBytes), grpc.ForceCodecV2(newCodec()))
 	if err != nil {
 		return SnapshotHeader{}, s.conn.explain(s.ctx, err, nil)
 	}
-	f, err := s.receive()
-	if err != nil {
+	if err := s.receive(); err != nil {
 		return SnapshotHeader{}, err
 	}
-	h := f.GetHeader()
+	h := s.frame.header
 	if h == nil {
 		return SnapshotHeader{}, s.broken("the first frame is no header")
 	}
 	return SnapshotHeader{Needed: h.GetNeeded(), Term: h.GetTerm(), Manifest: h.GetManifest(), From: decodeCursor(h.GetFrom())}, nil
 }
 
-// Next returns the next chunk, or io.EOF after the last one.
+// Next returns the next chunk, whose data is valid until it is called again, or io.EOF after the last one.
 func (s *SnapshotStream) Next() (SnapshotChunk, error) {
 	if s.next != nil {
 		return s.next()
 	}
-	f, err := s.receive()
-	if err != nil {
+	if err := s.receive(); err != nil {
 		return SnapshotChunk{}, err
 	}
 	if v := s.faults.Judge(Party{Addr: s.conn.addr}, Both); v.Drop {
 		return SnapshotChunk{}, &ConnectError{Addr: s.conn.addr, Failure: FailureFault, Err: &CutError{v.Lease, time.Until(v.Until)}}
 	}
-	c := f.GetChunk()
-	if c == nil {
+	if s.frame.empty {
 		return SnapshotChunk{}, s.broken("a frame without a chunk")
 	}
-	return SnapshotChunk{At: decodeCursor(c.GetAt()), Data: c.GetData(), Sum: c.GetChecksum(), Term: c.GetTerm()}, nil
+	return s.frame.chunk, nil
 }
 
-func (s *SnapshotStream) receive() (*peerpb.SnapshotFrame, error) {
-	f, err := s.stream.Recv()
-	if errors.Is(err, io.EOF) {
-		return nil, io.EOF
+// receive puts what comes next into s.frame.
+func (s *SnapshotStream) receive() error {
+	err := s.stream.RecvMsg(&s.frame)
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
 	}
-	if err != nil {
-		return nil, s.conn.explain(s.ctx, err, s.stream.Trailer())
-	}
-	return f, nil
+	return s.conn.explain(s.ctx, err, s.stream.Trailer())
 }
 
 func (s *SnapshotStream) broken(detail string) error {
@@ -267,7 +263,7 @@ func (s *server) FetchSnapshot(p *peerpb.SnapshotRequest, stream grpc.ServerStre
 		return status.Error(codes.Unimplemented, "no artifacts are served here")
 	}
 	to := Party{ID: r.Hello.Member, Name: r.Hello.Name}
-	err = s.net.opts.Snapshots.FetchSnapshot(stream.Context(), r, snapshotSender{stream, s.net.opts.Faults, to})
+	err = s.net.opts.Snapshots.FetchSnapshot(stream.Context(), r, snapshotSender{stream, s.net.opts.Faults, to, s.buffers})
 	return explainAnswer(err, func(refusal *Refusal) error { return s.refuse(stream, r.Hello, refusal) })
 }
 
@@ -309,6 +305,8 @@ type snapshotSender struct {
 	stream grpc.ServerStreamingServer[peerpb.SnapshotFrame]
 	faults *Faults
 	to     Party
+
+	buffers frameBuffers
 }
 
 func (s snapshotSender) Header(h SnapshotHeader) error {
@@ -321,9 +319,9 @@ func (s snapshotSender) Chunk(c SnapshotChunk) error {
 	if v := s.faults.Judge(s.to, Both); v.Drop {
 		return &CutError{v.Lease, time.Until(v.Until)}
 	}
-	return s.stream.Send(&peerpb.SnapshotFrame{Chunk: &peerpb.SnapshotChunk{
+	return s.stream.SendMsg(sentFrame{&peerpb.SnapshotFrame{Chunk: &peerpb.SnapshotChunk{
 		At: encodeCursor(c.At), Data: c.Data, Checksum: c.Sum, Term: c.Term,
-	}})
+	}}, s.buffers})
 }
 
 func encodeCursor(c SnapshotCursor) *peerpb.SnapshotCursor {
