@@ -1,7 +1,6 @@
 package apply
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/tidaldb/tidal/daemon/command"
@@ -18,10 +17,12 @@ func Features(view *state.View) (ident.Capabilities, error) {
 		return 0, fmt.Errorf("load features: %w", err)
 	case !ok:
 		return 0, nil
-	case len(record) != 8:
-		return 0, fmt.Errorf("load features: %d bytes, want 8", len(record))
 	}
-	return ident.Capabilities(binary.LittleEndian.Uint64(record)), nil
+	c, err := entity.DecodeFeatures(record)
+	if err != nil {
+		return 0, fmt.Errorf("load features: %w", err)
+	}
+	return c, nil
 }
 
 // understood refuses what this binary lacks: it must neither apply what follows nor serve what is there.
@@ -50,5 +51,5 @@ func (t *txn) putFeatures() error {
 	if !t.featured {
 		return nil
 	}
-	return t.putOver(entity.FeaturesKey(), binary.LittleEndian.AppendUint64(nil, uint64(t.m.features)))
+	return t.putOver(entity.FeaturesKey(), entity.EncodeFeatures(t.m.features))
 }

@@ -27,10 +27,17 @@ type ManifestError struct{ Detail string }
 
 func (e *ManifestError) Error() string { return "manifest refused: " + e.Detail }
 
-// FormatError refuses an artifact that a newer binary made.
-type FormatError struct{ Pebble, State uint32 }
+// FormatError refuses an artifact that this binary cannot use: a newer one made it, or it has features that
+// this one lacks.
+type FormatError struct {
+	Pebble, State uint32
+	Missing       ident.Capabilities
+}
 
 func (e *FormatError) Error() string {
+	if e.Missing != 0 {
+		return fmt.Sprintf("upgrade_required: the artifact makes use of %s, which this binary lacks", e.Missing)
+	}
 	return fmt.Sprintf("upgrade_required: the artifact has formats %d and %d, this binary reads up to %d and %d", e.Pebble, e.State, state.Format, StateFormat)
 }
 

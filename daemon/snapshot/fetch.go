@@ -184,9 +184,6 @@ func (f *Fetcher) begin(h Header, r Request) error {
 	if h.From != (Cursor{}) {
 		return &ManifestError{fmt.Sprintf("artifact %s is sent from file %d, offset %d", id, h.From.File, h.From.Offset)}
 	}
-	if err := m.supports(); err != nil {
-		return err
-	}
 	switch at := m.Position.Applied; {
 	case m.Cluster != f.opts.Cluster || m.Group != f.opts.Group:
 		return &ManifestError{fmt.Sprintf("it is of group %s in cluster %s, want group %s in %s", m.Group, m.Cluster, f.opts.Group, f.opts.Cluster)}

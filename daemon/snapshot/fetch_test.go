@@ -140,6 +140,7 @@ func TestFetch_RefusesOtherArtifacts(t *testing.T) {
 		"of another cluster":     {change: func(_ *Header, m *Manifest) { m.Cluster = ident.ClusterID{9} }, as: new(*ManifestError)},
 		"of another group":       {change: func(_ *Header, m *Manifest) { m.Group = 7 }, as: new(*ManifestError)},
 		"of a newer format":      {change: func(_ *Header, m *Manifest) { m.StateFormat++ }, as: new(*FormatError)},
+		"of a feature unknown":   {change: func(_ *Header, m *Manifest) { m.Features = 1 << 50 }, as: new(*FormatError)},
 		"before the barrier":     {change: func(*Header, *Manifest) {}, least: 1235, as: new(*BehindError)},
 		"from the middle":        {change: func(h *Header, _ *Manifest) { h.From.File = 1 }, as: new(*ManifestError)},
 		"larger than the disk":   {change: func(_ *Header, m *Manifest) { m.Files[0].Bytes = maxFileBytes }, as: new(*NoRoomError)},

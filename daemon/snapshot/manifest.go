@@ -48,6 +48,10 @@ type Manifest struct {
 	Roster []byte
 
 	Files []File // by name, ascending
+
+	// Features are what the log has made use of up to Position, beyond the first release. A consumer that
+	// lacks one refuses before it fetches.
+	Features ident.Capabilities
 }
 
 // File is one file of an artifact.
@@ -92,8 +96,10 @@ func manifestFormat() durable.Format { return durable.Format{Magic: "tidalART", 
 //	| files: count u32, then count of                         |
 //	|   name: bytes u8, then the bytes | size u64 | BLAKE3 32 |
 //	+---------------------------------------------------------+
+//	| features u64; absent where there is none                |
+//	+---------------------------------------------------------+
 //
-// Little-endian; files ascend by name.
+// Little-endian; files ascend by name. What comes to be written after the features belongs to a feature.
 func (m *Manifest) Encode() []byte {
 	position := state.EncodePosition(m.Position)
 	b := make([]byte, 0, manifestFixed+len(position)+len(m.Roster)+12+64*len(m.Files))
@@ -113,11 +119,14 @@ func (m *Manifest) Encode() []byte {
 		b = binary.LittleEndian.AppendUint64(b, uint64(f.Bytes))
 		b = append(b, f.Sum[:]...)
 	}
+	if m.Features != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(m.Features))
+	}
 	return manifestFormat().Encode(b)
 }
 
 // DecodeManifest reads what Encode wrote, and refuses anything that could do harm: it comes from the
-// network. The errors are *ManifestError and *durable.VersionError.
+// network. The errors are *ManifestError, *FormatError and *durable.VersionError.
 func DecodeManifest(encoded []byte) (*Manifest, error) {
 	if len(encoded) > maxManifestBytes {
 		return nil, &ManifestError{fmt.Sprintf("it has %d bytes, at most %d are taken", len(encoded), maxManifestBytes)}
@@ -148,6 +157,14 @@ func DecodeManifest(encoded []byte) (*Manifest, error) {
 			Bytes: int64(d.u64("size")),
 			Sum:   [sumBytes]byte(d.take("sum", sumBytes)),
 		}
+	}
+	if d.err == "" && len(d.b) > 0 {
+		if m.Features = ident.Capabilities(d.u64("features")); d.err == "" && m.Features == 0 {
+			d.err = "it says that it has no features"
+		}
+	}
+	if err := m.supports(); d.err == "" && err != nil {
+		return nil, err // before what nobody here can read
 	}
 	if d.err == "" && len(d.b) > 0 {
 		d.err = fmt.Sprintf("%d bytes after its end", len(d.b))
@@ -242,8 +259,9 @@ func isStateFile(name string) bool {
 
 // supports reports why this binary cannot use m; nil: it can.
 func (m *Manifest) supports() error {
-	if m.PebbleFormat > state.Format || m.StateFormat > StateFormat {
-		return &FormatError{m.PebbleFormat, m.StateFormat}
+	e := &FormatError{Pebble: m.PebbleFormat, State: m.StateFormat, Missing: m.Features &^ ident.Supported}
+	if e.Pebble > state.Format || e.State > StateFormat || e.Missing != 0 {
+		return e
 	}
 	return nil
 }

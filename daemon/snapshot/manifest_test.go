@@ -161,12 +161,28 @@ func TestManifest_CaseTwins(t *testing.T) {
 func TestManifest_OfANewerBinary(t *testing.T) {
 	m := sample()
 	m.PebbleFormat++
-	got, err := DecodeManifest(m.Encode())
+	if _, err := DecodeManifest(m.Encode()); !errors.As(err, new(*FormatError)) {
+		t.Errorf("a newer format of Pebble's: %v, want a *FormatError", err)
+	}
+	// Whatever follows the features belongs to one that is lacking here, which is what is said.
+	m = sample()
+	m.Features = ident.Supported | 1<<40 | 1<<41
+	b, err := manifestFormat().Decode("a manifest", m.Encode())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := errors.AsType[*FormatError](got.supports()); !ok {
-		t.Errorf("supports = %v, want a *FormatError", got.supports())
+	for _, b := range [][]byte{b, append(b, "more than this binary knows"...)} {
+		_, err := DecodeManifest(manifestFormat().Encode(b))
+		if e, ok := errors.AsType[*FormatError](err); !ok || !strings.Contains(e.Error(), "upgrade_required: the artifact makes use of bit40,bit41, which") {
+			t.Errorf("with features that are lacking: %v", err)
+		}
+	}
+	m.Features = ident.Supported
+	if got, err := DecodeManifest(m.Encode()); err != nil || got.Features != ident.Supported {
+		t.Errorf("with features that are not: %v, %v", got, err)
+	}
+	if _, err := DecodeManifest(manifestFormat().Encode(append(b[:len(b)-8:len(b)-8], make([]byte, 8)...))); !errors.As(err, new(*ManifestError)) {
+		t.Errorf("with features that are none: %v, want a *ManifestError", err)
 	}
 	newer := durable.Format{Magic: manifestFormat().Magic, Version: 2}
 	if _, err := DecodeManifest(newer.Encode([]byte("what will be"))); !errors.As(err, new(*durable.VersionError)) {

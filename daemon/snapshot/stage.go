@@ -249,7 +249,14 @@ func (s *Stager) stage(dir string) (*artifact, error) {
 	err := s.opts.Store.Checkpoint(dir, func(v *state.View) error {
 		m.Position = v.Position()
 		roster, _, err := v.Get(entity.RosterKey())
+		if err != nil {
+			return err
+		}
 		m.Roster = slices.Clone(roster)
+		features, used, err := v.Get(entity.FeaturesKey())
+		if err == nil && used {
+			m.Features, err = entity.DecodeFeatures(features)
+		}
 		return err
 	})
 	if err != nil {

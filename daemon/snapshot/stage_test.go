@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/state"
 )
@@ -272,5 +273,36 @@ func TestThrottle(t *testing.T) {
 	}
 	if took, least := time.Since(start), 3*(time.Second/32); took < least {
 		t.Errorf("4 times 32 KiB at 1 MiB/s took %s, want at least %s", took, least)
+	}
+}
+
+// An artifact says what its log has made use of.
+func TestStage_NamesFeatures(t *testing.T) {
+	m := member(t, vfs.NewMem(), 1, 20)
+	features := func() ident.Capabilities {
+		t.Helper()
+		s := stager(t, m)
+		defer s.Close()
+		l, err := s.Lend(2, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(true)
+		got, err := DecodeManifest(l.Manifest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Features
+	}
+	if got := features(); got != 0 {
+		t.Errorf("features of a fresh log: %s", got)
+	}
+	b := m.store.NewBatch()
+	b.Set(entity.FeaturesKey(), entity.EncodeFeatures(ident.CapBase))
+	if err := errors.Join(b.Commit(m.store.Position()), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got := features(); got != ident.CapBase {
+		t.Errorf("features = %s, want %s", got, ident.CapBase)
 	}
 }
