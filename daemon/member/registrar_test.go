@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/replica"
 )
 
@@ -147,6 +148,55 @@ func TestRegistrar_PromotionIsDoneOnce(t *testing.T) {
 	if now := l.leader().m.Roster().Version; now != version+2 { // what n2 said of itself, and the promotion
 		t.Errorf("roster %d after %d", now, version)
 	}
+}
+
+// The leader promotes a learner by itself, and somebody asks for it by hand, twice, at whatever moment: there is
+// one promotion, and whoever asked is told of it, or of a number that says why not yet.
+func TestRegistrar_PromotionRace(t *testing.T) {
+	t.Parallel()
+	outcomes := map[string]int{}
+	for race := range 200 {
+		l := newLab(t, "n1")
+		l.join(l.machine("n2"), membership.Candidate{})
+		version := l.leader().m.Roster().Version
+		for range 16 + race%16 {
+			l.step()
+		}
+		var verbs []*Verb
+		for range 2 {
+			v, err := l.leader().m.BeginPromote("n2", false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			verbs = append(verbs, v)
+			for range race % 8 {
+				l.step()
+			}
+		}
+		l.voters("n1", "n2")
+		for _, v := range verbs {
+			l.until("an answer", v.over)
+			switch c, err := v.Change(); {
+			case err == nil && c.Member.Role == membership.RoleVoter && c.Index == 0:
+				outcomes["it votes already"]++
+			case err == nil && c.Member.Role == membership.RoleVoter:
+				outcomes["promoted"]++
+			case isType[*membership.ChangeInProgressError](err):
+				outcomes["in progress"]++
+			case isType[*membership.UnsafeError](err):
+				outcomes["not yet"]++
+			default:
+				t.Errorf("race %d: %+v, %v", race, c, err)
+			}
+		}
+		if now := l.leader().m.Roster().Version; now != version+2 { // what n2 said of itself, and the promotion
+			t.Errorf("race %d: roster %d after %d", race, now, version)
+		}
+		for _, n := range l.nodes {
+			n.stop()
+		}
+	}
+	t.Logf("%v", outcomes)
 }
 
 // The leader goes last: it hands over, and the new leader removes it. It is told, acknowledges, and is
@@ -390,6 +440,57 @@ func TestRegistrar_ALearnerThatNeverComesExpires(t *testing.T) {
 		s, buried := r.Buried("ghost")
 		return n2.Role == membership.RoleVoter && buried && s.Expired
 	})
+}
+
+// watcher is a consumer of artifacts that lets time pass with every chunk.
+type watcher struct {
+	chunks int
+	each   func()
+}
+
+func (*watcher) Header(peer.SnapshotHeader) error { return nil }
+
+func (w *watcher) Chunk(peer.SnapshotChunk) error {
+	w.chunks++
+	w.each()
+	return nil
+}
+
+// A learner whose first data arrives, which takes longer than it may be silent, is not one that never came.
+// It has no stream yet: asking for the data is all that is heard of it.
+func TestRegistrar_ALearnerThatInstallsDoesNotExpire(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "n1")
+	l.policy.LearnerTTL = 20 * time.Second
+	l.nodes[0].stop()
+	l.nodes[0].start()
+	leader := l.leader()
+	admit := func(name string) Admission {
+		a, err := l.do(func(m *Member) (*Verb, error) {
+			return m.BeginJoin(membership.Candidate{Name: name, Incarnation: ident.Incarnation{name[0]}, GRPCAddr: name + ":1", HTTPAddr: name + ":2", Capabilities: ident.Supported})
+		}).Admission()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	slow, silent := admit("slow"), admit("never")
+	w := &watcher{each: func() { l.run(15 * time.Second) }}
+	hello := peer.Hello{
+		Cluster: slow.Cluster, Member: slow.ID, Incarnation: ident.Incarnation{'s'}, Name: "slow", BootEpoch: 1,
+		Capabilities: ident.Supported, GRPCAddr: "slow:1", HTTPAddr: "slow:2", RosterVersion: leader.m.Roster().Version,
+	}
+	if err := leader.m.FetchSnapshot(t.Context(), peer.SnapshotRequest{Hello: hello, Always: true}, w); err != nil || w.chunks < 3 {
+		t.Fatalf("%d chunks, %v", w.chunks, err)
+	}
+	l.run(15 * time.Second)
+	r := l.leader().m.Roster()
+	if x, ok := r.Member(slow.ID); !ok || x.Role != membership.RoleLearner || x.BootEpoch != 1 {
+		t.Errorf("who installs is %+v", x)
+	}
+	if _, ok := r.Member(silent.ID); ok {
+		t.Error("who was never heard of is a member still")
+	}
 }
 
 // A learner that has its data, and that nobody ever heard of because it is cut off, expires. When it is back
