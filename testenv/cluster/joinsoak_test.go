@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -254,8 +255,8 @@ func TestSoak_JoinByHostNames(t *testing.T) {
 // figures has the loads of TestSoak_JoinFigures be all that the README speaks of, rather than a small one.
 var figures = flag.Bool("figures", false, "join members with up to 655 MB of data, rather than a few")
 
-// A member with data joins, beside cp and BLAKE3 of the same bytes. What takes how long is printed: times of
-// a busy machine say nothing.
+// Members with data join: while nobody writes, beside cp and BLAKE3 of the same bytes, and while one client
+// writes, and several. What takes how long is printed: times of a busy machine say nothing.
 func TestSoak_JoinFigures(t *testing.T) {
 	binary := Binary(t)
 	// An item has 64 KiB at most: three stand for one of the prototype's.
@@ -283,33 +284,78 @@ func (ld load) join(t *testing.T, binary string) {
 		}
 		return nil
 	})
-	before := writeLatency(c, 3*time.Second)
-	e := c.Extra(binary, "joiner", Seeds(c.Members...)...)
-	var during []time.Duration
-	var writing sync.WaitGroup
-	voter, start := make(chan struct{}), time.Now()
-	e.Start()
-	writing.Go(func() {
-		for more := true; more; {
-			during = append(during, writeLatency(c, 50*time.Millisecond)...)
-			select {
-			case <-voter:
-				more = false
-			default:
-			}
-		}
-	})
-	eligible := c.watchPromotion("joiner")
-	took := time.Since(start)
-	close(voter)
-	writing.Wait()
-	e.Stop() // its files stay as they are
-	size, copied := copyAndSum(t, filepath.Join(e.Dir, "groups", "0"))
-	installed := between(t, e.Said(), "msg=admitted", "msg=joined")
-	t.Logf("%d items of %d bytes, %d MB: empty directory to voter %s (prototype: %s), of which transfer and install %s; cp and BLAKE3 of the same bytes %s (%.0f %% of the whole, %.0f %% of transfer and install); eligible to voter %s; write p99 before %s, during %s",
-		ld.items, ld.bytes, size/1_000_000, took.Round(time.Millisecond), ld.prototype, installed, copied.Round(time.Millisecond),
-		100*copied.Seconds()/took.Seconds(), 100*copied.Seconds()/installed.Seconds(), eligible.Round(time.Millisecond), p99(before), p99(during))
+	f := c.joinBeside(binary, "beside-none", 0)
+	t.Logf("%d items of %d bytes, %d MB: empty directory to voter %s (prototype: %s), of which transfer and install %s; cp and BLAKE3 of the same bytes %s (%.0f %% of the whole, %.0f %% of transfer and install); eligible to voter %s",
+		ld.items, ld.bytes, f.bytes/1_000_000, f.took.Round(time.Millisecond), ld.prototype, f.installed, f.copied.Round(time.Millisecond),
+		100*f.copied.Seconds()/f.took.Seconds(), 100*f.copied.Seconds()/f.installed.Seconds(), f.eligible.Round(time.Millisecond))
+	for _, clients := range []int{1, 16} {
+		f := c.joinBeside(binary, fmt.Sprintf("beside-%d", clients), clients)
+		t.Logf("%d items of %d bytes beside %d clients: empty directory to voter %s, of which transfer and install %s; write p99 before %s, during %s (%.1f times)",
+			ld.items, ld.bytes, clients, f.took.Round(time.Millisecond), f.installed, f.before, f.during, f.during.Seconds()/f.before.Seconds())
+	}
 	c.Stop()
+}
+
+// joining is what was measured of a join.
+type joining struct {
+	took      time.Duration // from the start of the process, on an empty directory, to its vote
+	installed time.Duration // of which from its admission to its open replica
+	eligible  time.Duration // of which with little to catch up
+	bytes     int64         // that were installed
+	copied    time.Duration // what cp and BLAKE3 take for them
+
+	before, during time.Duration // the 99th percentile of writes
+}
+
+// joinBeside has a member join while clients write, one write after the other each, and removes it again.
+func (c *Cluster) joinBeside(binary, name string, clients int) (f joining) {
+	c.t.Helper()
+	if clients > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		f.before = p99(c.writers(clients, ctx.Done()))
+		cancel()
+	}
+	var writing sync.WaitGroup
+	voted := make(chan struct{})
+	writing.Go(func() { f.during = p99(c.writers(clients, voted)) })
+	e := c.Extra(binary, name, Seeds(c.Members...)...)
+	start := time.Now()
+	e.Start()
+	f.eligible = c.watchPromotion(name)
+	f.took = time.Since(start)
+	close(voted)
+	writing.Wait()
+	f.installed = between(c.t, e.Said(), "msg=admitted", "msg=joined")
+	_ = syscall.Kill(e.PID, syscall.SIGSTOP) // its files stay as they are
+	f.bytes, f.copied = copyAndSum(c.t, filepath.Join(e.Dir, "groups", "0"))
+	_ = syscall.Kill(e.PID, syscall.SIGCONT)
+	c.MustRemove(name)
+	e.Stop()
+	return f
+}
+
+// writers has clients write until over is closed, and returns how long every write took.
+func (c *Cluster) writers(clients int, over <-chan struct{}) (all []time.Duration) {
+	var writing sync.WaitGroup
+	var mu sync.Mutex
+	for range clients {
+		writing.Go(func() {
+			var took []time.Duration
+			for more := true; more; {
+				took = append(took, writeLatency(c, 50*time.Millisecond)...)
+				select {
+				case <-over:
+					more = false
+				default:
+				}
+			}
+			mu.Lock()
+			all = append(all, took...)
+			mu.Unlock()
+		})
+	}
+	writing.Wait()
+	return all
 }
 
 // watchPromotion waits until a member votes, and returns how long it was after it was first seen close
@@ -339,7 +385,7 @@ func (c *Cluster) watchPromotion(name string) time.Duration {
 }
 
 // between returns how long after the first line with one word a log has the first with another.
-func between(t *testing.T, log, from, to string) time.Duration {
+func between(t testing.TB, log, from, to string) time.Duration {
 	t.Helper()
 	at := func(word string) time.Time {
 		for line := range strings.Lines(log) {
@@ -421,7 +467,7 @@ func p99(took []time.Duration) time.Duration {
 }
 
 // copyAndSum copies the state files of a group with a sync each, sums them, and says how long that took.
-func copyAndSum(t *testing.T, group string) (bytes int64, took time.Duration) {
+func copyAndSum(t testing.TB, group string) (bytes int64, took time.Duration) {
 	states, err := filepath.Glob(filepath.Join(group, "state-*", "*"))
 	if err != nil {
 		t.Fatal(err)
