@@ -53,10 +53,10 @@ func Digest(view *state.View, readers int) (state.Digest, error) {
 	return whole, errors.Join(errs...)
 }
 
-// within returns those of keys that lie between lower and upper.
+// within returns those of keys that lie between lower and upper; nil: there is no bound.
 func within(keys [][]byte, lower, upper []byte) (inside [][]byte) {
 	for _, k := range keys {
-		if bytes.Compare(k, lower) > 0 && bytes.Compare(k, upper) < 0 {
+		if bytes.Compare(k, lower) > 0 && (upper == nil || bytes.Compare(k, upper) < 0) {
 			inside = append(inside, k)
 		}
 	}

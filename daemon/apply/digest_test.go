@@ -59,6 +59,37 @@ func TestDigest_IsThatOfThePairs(t *testing.T) {
 	})
 }
 
+// The work is shared out whatever is in the tables, and where there are no bounds.
+func TestDigest_IsShared(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	defer g.close()
+	for i := range uint64(8) {
+		id := fmt.Sprintf("item-%d", i)
+		if err := g.m.Apply([]*Run{{Entries: []*pb.Entry{entry(2+i, payload(command.Write{Records: []command.Record{doc(id, fmt.Sprintf(`{"n":%d}`, i)), view(id)}}))}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.store.Flush(); err != nil { // a table each
+			t.Fatal(err)
+		}
+	}
+	if err := g.share(); err != nil {
+		t.Error(err)
+	}
+	view := g.store.NewView()
+	defer view.Close()
+	keys, err := view.Split(4)
+	lower, upper := entity.AllBounds()
+	if inside := within(keys, lower, upper); err != nil || len(inside) == 0 {
+		t.Errorf("cut at %q, of which %q lie within the bounds, %v", keys, inside, err)
+	}
+	for i, want := range map[string]bool{"\x00": false, string(lower): false, "\x03": true, "\xff\xff": true} {
+		if got := len(within([][]byte{[]byte(i)}, lower, upper)) == 1; got != want {
+			t.Errorf("%x is within the bounds: %t", i, got)
+		}
+	}
+}
+
 // A check has the digest of its own index, and what comes after it in the run counts as well.
 func TestDigest_OfACheckEndsWithIt(t *testing.T) {
 	t.Parallel()

@@ -102,13 +102,6 @@ func (t *throttle) rest() {
 	t.usual += time.Duration(usualWeight * float64(mean-t.usual))
 }
 
-// paced reports whether writes are looked after at this moment.
-func (t *throttle) paced() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.load != nil && !math.IsInf(t.rate, 1)
-}
-
 // judgeLocked has the rate follow the load. REQUIRES: t.mu held.
 func (t *throttle) judgeLocked(now time.Time) {
 	if t.load == nil || now.Sub(t.judged) < paceEvery {

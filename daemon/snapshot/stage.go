@@ -284,7 +284,7 @@ func (s *Stager) stage(dir string) (*artifact, error) {
 // sumAll reads all files of an artifact, as many at a time as there are processors.
 func (s *Stager) sumAll(dir string, names []string) ([]File, error) {
 	workers := min(runtime.GOMAXPROCS(0), len(names))
-	if s.opts.Foreground || s.throttle.paced() {
+	if s.opts.Foreground {
 		workers = 1
 	}
 	files, errs := make([]File, len(names)), make([]error, workers)

@@ -13,7 +13,7 @@ const (
 	// comes, each push takes all that came during the one before.
 	pushBytes = 256 << 10
 	// maxBehind bounds what was written and the disk has not taken yet.
-	maxBehind = 128 << 20
+	maxBehind = 256 << 20
 	// fileBytes is what a file counts for beside its bytes while it is synced, so that small ones are
 	// bounded too.
 	fileBytes = 128 << 10
