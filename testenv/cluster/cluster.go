@@ -105,6 +105,8 @@ func Start(t testing.TB, binary string, o Options) *Cluster {
 	r := bufio.NewReader(out)
 	line, err := r.ReadBytes('\n')
 	if err != nil {
+		_ = c.cmd.Wait()
+		close(c.ended) // or Stop waits for ever
 		t.Fatalf("tidald dev ended before it was ready: %v\n%s", err, c.words)
 	}
 	go func() { // ends with the process

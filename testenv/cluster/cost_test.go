@@ -34,7 +34,7 @@ func BenchmarkCostOfDigests(b *testing.B) {
 	} {
 		b.Run(string(load.Op), func(b *testing.B) {
 			for range b.N {
-				o := Options{Args: []string{"--set", "replication.scrub_every=0"}} // it would see that nothing was digested
+				o := Options{Args: []string{"--set", "replication.scrub_every=0s"}} // it would see that nothing was digested
 				both := []*Cluster{Start(b, with, o), Start(b, without, o)}
 				for _, c := range both { // what is written first makes every row
 					throughput(b, c, load)
