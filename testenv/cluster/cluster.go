@@ -188,9 +188,29 @@ func (c *Cluster) Pause(name string) (resume func()) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		c.t.Fatalf("pause %s: %v", name, err)
 	}
+	c.Until(name+" to stand still", func() error { return standsStill(pid) })
 	resume = sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 	c.t.Cleanup(resume)
 	return resume
+}
+
+// standsStill returns nil once every thread of a process is stopped: the signal returns before, and what still
+// runs may answer.
+func standsStill(pid int) error {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks {
+		stat, err := os.ReadFile(task)
+		if err != nil {
+			continue // the thread has ended
+		}
+		if _, state, ok := bytes.Cut(stat, []byte(") ")); !ok || state[0] != 'T' {
+			return fmt.Errorf("%s: %.40s", task, stat)
+		}
+	}
+	return nil
 }
 
 // KillAll kills every member at once, as a power cut would.
