@@ -260,7 +260,7 @@ func (b *outboxes) audit() {
 		l := b.ops[id]
 		switch {
 		case l.index != 0 || !l.acked:
-		case l.lost || l.member.damaged || l.member.gone:
+		case l.lost || l.member.damaged || l.member.gone || !b.c.belongs(l.member): // removed, if it knows or not
 			b.c.sometimes("local write lost with its disk")
 		default:
 			b.c.violated("operation %s of member %d was acknowledged and is not delivered", id, l.member.id)

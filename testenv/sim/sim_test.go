@@ -27,8 +27,9 @@ var (
 	seedsFlag  = flag.Uint64("seeds", 10, "play this many seeds")
 	firstFlag  = flag.Uint64("first", 1, "the first of them")
 	repeatFlag = flag.Uint64("repeat", 3, "play this many seeds twice")
-	soakFlag   = flag.Duration("soak", 0, "play fresh seeds on every processor for this long, and hold the floors")
-	floorsFlag = flag.Bool("floors", true, "with -soak: fail below the floors")
+	soakFlag   = flag.Duration("soak", 0, "likewise, for this long, seeds of the present time")
+	freshFlag  = flag.Uint64("fresh", 0, "play this many seeds from -first on, on every processor, and hold the floors")
+	floorsFlag = flag.Bool("floors", true, "with -soak or -fresh: fail below the floors")
 	partFlag   = flag.Duration("part", 0, "one processor's part of a soak")
 	reportFlag = flag.String("report", "", "write what was reached to this file")
 )
@@ -121,6 +122,16 @@ func firstLine(err error) string {
 // The seeds that failed once.
 func TestSim_Kept(t *testing.T) {
 	skipForSeed(t)
+	for _, seed := range kept(t) {
+		if r := play(t, seed, Options{}); r.Err != nil {
+			fail(t, r)
+		}
+	}
+}
+
+// kept lists the seeds of testdata/seeds.txt.
+func kept(t *testing.T) (seeds []uint64) {
+	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", "seeds.txt"))
 	if err != nil {
 		t.Fatal(err)
@@ -135,10 +146,23 @@ func TestSim_Kept(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", lines.Text(), err)
 		}
-		if r := play(t, seed, Options{}); r.Err != nil {
-			fail(t, r)
-		}
+		seeds = append(seeds, seed)
 	}
+	return seeds
+}
+
+// reachMissing returns the markers of missing that no kept seed reaches either: some are so rare that a few
+// hundred fresh seeds may well miss one.
+func reachMissing(t *testing.T, missing []string) []string {
+	t.Helper()
+	for _, seed := range kept(t) {
+		if len(missing) == 0 {
+			break
+		}
+		seen := play(t, seed, Options{}).Seen
+		missing = slices.DeleteFunc(missing, func(m string) bool { return seen[m] > 0 })
+	}
+	return missing
 }
 
 // The same seed is the same run, event by event, however many processors there are.
@@ -196,27 +220,34 @@ func onEveryProcessor(t *testing.T, args func(i uint64) []string, done func(*exe
 	wg.Wait()
 }
 
-// floors are what a soak must reach, at least five minutes of it on two processors.
+// floors are what a soak must reach: 400 seeds of it, or five minutes on two processors.
 var floors = struct {
 	seeds                        int
 	markers                      int
 	hours, faultsPerMinute, pace float64 // faults a CPU minute; simulated seconds a CPU second
 }{300, 60, 10, 1500, 100}
 
-// TestSim_Soak plays fresh seeds in a process for every processor.
+// TestSim_Soak plays fresh seeds in a process for every processor: for as long as -soak says, each a seed
+// of its own time, or as many as -fresh says from -first on, which is a run that can be had again.
 func TestSim_Soak(t *testing.T) {
 	skipForSeed(t)
-	if *soakFlag == 0 {
-		t.Skip("without -soak")
+	if *soakFlag == 0 && *freshFlag == 0 {
+		t.Skip("without -soak or -fresh")
 	}
 	sum := newTotals()
-	first := uint64(time.Now().Unix()) << 20
+	n := uint64(runtime.NumCPU())
+	first, share, limit := uint64(time.Now().Unix())<<20, uint64(1<<16), *soakFlag+2*time.Minute
+	until := []string{"-part", soakFlag.String()}
+	if *freshFlag > 0 {
+		first, share, limit = *firstFlag, (*freshFlag+n-1)/n, time.Hour
+		until = []string{"-seeds", strconv.FormatUint(share, 10)}
+	}
 	dir := t.TempDir()
 	report := func(i uint64) string { return filepath.Join(dir, strconv.FormatUint(i, 10)) }
 	var reports uint64
 	onEveryProcessor(t, func(i uint64) []string {
-		return []string{"-test.run", "^TestSim_Seeds$", "-test.timeout", (*soakFlag + 2*time.Minute).String(),
-			"-first", strconv.FormatUint(first+i<<16, 10), "-part", soakFlag.String(), "-report", report(i)}
+		return append(until, "-test.run", "^TestSim_Seeds$", "-test.timeout", limit.String(),
+			"-first", strconv.FormatUint(first+i*share, 10), "-report", report(i))
 	}, func(cmd *exec.Cmd) {
 		sum.CPU += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		reports++
@@ -250,8 +281,8 @@ func TestSim_Soak(t *testing.T) {
 	if !*floorsFlag {
 		return
 	}
-	if len(missing) > 0 {
-		t.Errorf("never reached: %q", missing)
+	if missing = reachMissing(t, missing); len(missing) > 0 {
+		t.Errorf("never reached, by kept seeds either: %q", missing)
 	}
 	minutes := sum.CPU.Minutes()
 	if sum.Seeds < floors.seeds || len(Markers()) < floors.markers || sum.Simulated.Hours() < floors.hours || float64(sum.faults()) < floors.faultsPerMinute*minutes ||
