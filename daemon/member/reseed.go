@@ -286,10 +286,11 @@ func (k *keeper) replace(a *snapshot.Artifact) error {
 }
 
 // commitInLog has a log that stays know as committed what the state that goes had applied: it may have been
-// the only one to know, and others count on it that this member does.
+// the only one to know, and others count on it that this member does. A state that failed long ago knew less
+// than the log, which went on.
 func (k *keeper) commitInLog(log *wal.Log, applied uint64) error {
 	vote := k.m.opts.Dir.Vote(k.group)
-	hs := &pb.HardState{Term: new(vote.Term), Vote: new(vote.Vote), Commit: new(min(applied, log.LastIndex()))}
+	hs := &pb.HardState{Term: new(vote.Term), Vote: new(vote.Vote), Commit: new(max(log.Commit(), min(applied, log.LastIndex())))}
 	if err := log.Append([]wal.Frame{{HardState: hs}}, true); err != nil {
 		return fmt.Errorf("keep in the log what is applied: %w", err)
 	}

@@ -74,6 +74,31 @@ func TestReseed_KeepsWhatIsCommitted(t *testing.T) {
 	}
 }
 
+// A state that failed knows less than its log, which went on with the others: the log keeps what it knows
+// when the state is replaced.
+func TestReseed_OfAStateThatFellBehindItsLog(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "n1", "n2", "n3")
+	leader := l.leader()
+	x := l.node("n1")
+	if x == leader {
+		x = l.node("n2")
+	}
+	g := x.m.current(0)
+	g.replica.Fail(errors.New("a table is not what it was"))
+	l.until("a commit that the state has not", func() bool {
+		l.write()
+		return g.replica.Status().Stateless != nil && g.log.Commit() > g.replica.Status().Applied
+	})
+	s, committed := g.replica.Status(), g.log.Commit()
+	if err := g.keeper.commitInLog(g.log, s.Applied); err != nil {
+		t.Error(err)
+	}
+	if now := g.log.Commit(); now != committed {
+		t.Errorf("the log has committed %d, it was %d", now, committed)
+	}
+}
+
 // An artifact that does not open sends a member to somebody else at once, and each further one to the next.
 func TestVain(t *testing.T) {
 	const leader = -1

@@ -485,6 +485,13 @@ func (l *Log) LastIndex() uint64 {
 	return l.mu.lastIndex()
 }
 
+// Commit returns the newest commit index that was appended, be it written or only remembered.
+func (l *Log) Commit() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.hs.commit
+}
+
 // Term returns the term of entry i, or of Base: raft.ErrCompacted below that, raft.ErrUnavailable
 // above LastIndex.
 func (l *Log) Term(i uint64) (uint64, error) {
