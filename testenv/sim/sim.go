@@ -306,7 +306,8 @@ func (c *cluster) heal() {
 	for _, m := range c.members {
 		m.heal()
 	}
-	if c.plan.mustHalt && 2*len(c.core()) <= c.plan.members {
+	// A machine that was admitted as somebody else is sound, and no voter yet: its former self is still one.
+	if c.plan.mustHalt && (2*len(c.core()) <= c.plan.members || !c.mayLose(nil, false)) {
 		// Too much is lost. What is left must stay silent, or be right.
 		c.sometimes("majority damaged")
 		c.after(electLimit*c.plan.election(), func() { c.done = true })
