@@ -23,7 +23,8 @@ import (
 // end the process. So the first error of a write path blows the fuse: from then on Pebble cannot
 // change a byte or a name of its directory, and the store answers every call with that error.
 type fuse struct {
-	// blown is closed when err is set.
+	// blown is closed when err is set and the owner was told: what a caller that waited does next, it does
+	// after that.
 	blown chan struct{}
 
 	// armed is set once there is an owner to be told, who will call Close.
@@ -55,12 +56,12 @@ func (f *fuse) blow(err error) {
 		return
 	}
 	f.mu.err = err
-	close(f.blown)
 	tell := f.mu.onFatal
 	f.mu.Unlock()
 	if tell != nil {
 		tell(err)
 	}
+	close(f.blown)
 }
 
 // arm names the owner to tell; nil: nobody. An error that came before is returned instead.
@@ -140,6 +141,8 @@ type fusedFS struct {
 	fuse   *fuse
 	dir    string                  // of the store
 	copies *atomic.Pointer[string] // where checkpoints are made
+	// obsolete takes note of files instead of having them removed. nil: they are removed.
+	obsolete *obsolete
 }
 
 // ofCopy reports whether name is a checkpoint, one of its files, or the directory above.
@@ -168,11 +171,14 @@ func (fs *fusedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 
 // beforeMarker syncs the directory that name is in, if it is a marker's.
 func (fs *fusedFS) beforeMarker(name string) error {
-	if !strings.HasPrefix(fs.PathBase(name), "marker.") {
+	if !isMarker(fs.PathBase(name)) {
 		return nil
 	}
 	return fs.fuse.change(func() error { return durable.SyncDir(fs.FS, fs.PathDir(name)) })
 }
+
+// isMarker reports whether base is the name of a file that says which of others is valid.
+func isMarker(base string) bool { return strings.HasPrefix(base, "marker.") }
 
 func (fs *fusedFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	return fs.open(func() (vfs.File, error) { return fs.FS.OpenReadWrite(name, c, opts...) })
@@ -243,6 +249,10 @@ func (fs *fusedFS) Remove(name string) error {
 	}
 	if err := fs.fuse.error(); err != nil {
 		return err
+	}
+	if fs.obsolete != nil && !isMarker(fs.PathBase(name)) {
+		fs.obsolete.note(name)
+		return nil
 	}
 	return fs.FS.Remove(name)
 }

@@ -14,7 +14,6 @@
 package state
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,9 +45,6 @@ const (
 	// maxSublevels is the number of overlapping layers of fresh tables above which commits wait for
 	// compactions.
 	maxSublevels = 20
-
-	// foregroundSublevels is how many make Flush compact where nothing does beside it.
-	foregroundSublevels = 4
 )
 
 // ErrClosed is returned by every call after Close.
@@ -93,13 +89,13 @@ func (o Options) withDefaults() (Options, error) {
 // Store is an open store. Position, FlushedIndex, Get and NewView may be called from anywhere;
 // batches are committed by one goroutine at a time, Flush by any.
 type Store struct {
-	db         *pebble.DB
-	fs         vfs.FS
-	log        *slog.Logger
-	dir        string
-	fuse       *fuse
-	metrics    *metrics
-	foreground bool
+	db       *pebble.DB
+	fs       vfs.FS
+	log      *slog.Logger
+	dir      string
+	fuse     *fuse
+	metrics  *metrics
+	obsolete *obsolete // nil: not foreground
 	// compacted has an element when a flush or a compaction ended since it was last taken.
 	compacted chan struct{}
 
@@ -203,7 +199,10 @@ func open(o Options, fresh bool) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{fs: o.FS, log: o.Logger, dir: o.Dir, fuse: newFuse(), foreground: o.Foreground, compacted: make(chan struct{}, 1)}
+	s := &Store{fs: o.FS, log: o.Logger, dir: o.Dir, fuse: newFuse(), compacted: make(chan struct{}, 1)}
+	if o.Foreground {
+		s.obsolete = &obsolete{}
+	}
 	s.position.Store(&Position{})
 	if s.metrics, err = newMetrics(o.Metrics, s); err != nil {
 		return nil, err
@@ -218,7 +217,7 @@ func open(o Options, fresh bool) (*Store, error) {
 		ErrorIfNotExists:   !fresh,
 		EventListener:      s.listener(),
 		FormatMajorVersion: formatMajorVersion,
-		FS:                 &fusedFS{FS: o.FS, fuse: s.fuse, dir: o.Dir, copies: &s.copies},
+		FS:                 &fusedFS{FS: o.FS, fuse: s.fuse, dir: o.Dir, copies: &s.copies, obsolete: s.obsolete},
 		Logger:             logger{log: o.Logger, fuse: s.fuse},
 		MemTableSize:       memtableBytes,
 		// Pebble's own stalls wait for flushes and compactions for ever, and would hold up Close when
@@ -237,6 +236,9 @@ func open(o Options, fresh bool) (*Store, error) {
 	s.db, err = pebble.Open(o.Dir, opts)
 	if err := errors.Join(s.fuse.error(), err); err != nil {
 		return nil, errors.Join(fmt.Errorf("open pebble in %s: %w", o.Dir, err), s.abandon())
+	}
+	if s.obsolete != nil {
+		s.removeObsolete()
 	}
 	return s, nil
 }
@@ -305,7 +307,7 @@ func (s *Store) flush() error {
 	defer s.write.Unlock()
 	// If another flush was begun since, whoever began it took note of this one.
 	err = s.noteFlushLocked()
-	if err == nil && s.foreground {
+	if err == nil && s.obsolete != nil {
 		err = s.settleLocked()
 	}
 	return err
@@ -318,37 +320,6 @@ func (s *Store) beginFlush() (*flush, error) {
 		return nil, err
 	}
 	return s.write.flush, nil
-}
-
-// settleLocked does what Pebble would do in the background: it compacts, now and then, and waits until
-// files that are not needed are gone. REQUIRES: write held.
-func (s *Store) settleLocked() error {
-	if n, err := s.sublevels(); err != nil {
-		return err
-	} else if n >= foregroundSublevels {
-		// A compaction that fails waits in the fuse for Close.
-		ctx, cancel := context.WithCancel(context.Background())
-		stop := make(chan struct{})
-		var watch sync.WaitGroup
-		watch.Go(func() {
-			defer cancel()
-			select {
-			case <-s.fuse.blown:
-			case <-stop:
-			}
-		})
-		err := s.db.Compact(ctx, []byte{table}, []byte{0xff}, false)
-		close(stop)
-		watch.Wait()
-		if err != nil {
-			s.fuse.blow(err)
-		}
-	}
-	if err := s.fuse.error(); err != nil {
-		return err
-	}
-	s.db.TestOnlyWaitForCleaning()
-	return s.fuse.error()
 }
 
 // flushLocked flushes while nobody commits. REQUIRES: write held.

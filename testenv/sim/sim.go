@@ -47,7 +47,8 @@ type Result struct {
 type Options struct {
 	// Skip leaves out the faults with these numbers, which are drawn as ever: for shrinking.
 	Skip map[int]bool
-	// Each is called with the hash after every event; nil: nobody is.
+	// Each is called after every event with the hash of what happened so far, in the calls of every file
+	// system too; nil: nobody is.
 	Each func(hash uint64)
 	// Trace gets every line of what happens; nil: only the newest lines are kept, for a failure.
 	Trace io.Writer
@@ -173,7 +174,7 @@ func Run(seed uint64, opts Options) Result {
 		c.now = e.at
 		e.do()
 		if opts.Each != nil {
-			opts.Each(c.trace.hash)
+			opts.Each(c.hash())
 		}
 	}
 	if c.err == nil {
@@ -200,6 +201,16 @@ func Run(seed uint64, opts Options) Result {
 			seed, c.now, c.err, &c.plan, where, c.trace.String())
 	}
 	return r
+}
+
+// hash tells what happened so far from anything else, down to the calls of the file systems.
+func (c *cluster) hash() uint64 {
+	h := c.trace.hash
+	for _, m := range c.members {
+		reads, changes := m.disk.Order()
+		h = fold(fold(h, reads), changes)
+	}
+	return h
 }
 
 func newCluster(seed uint64, opts Options) *cluster {

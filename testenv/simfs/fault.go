@@ -65,7 +65,7 @@ type Fault struct {
 func (fs *FS) SetFault(f func(Op) Fault) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	fs.fault = f
+	fs.fault, fs.harmed = f, fs.harmed || f != nil
 }
 
 // SetQuota bounds the bytes of all files; a write beyond it writes what fits and fails with ENOSPC.
@@ -73,7 +73,7 @@ func (fs *FS) SetFault(f func(Op) Fault) {
 func (fs *FS) SetQuota(bytes int64) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	fs.quota = bytes
+	fs.quota, fs.harmed = bytes, fs.harmed || bytes != 0
 }
 
 // CutPowerAt turns the power off at the nth change from now, which does not happen any more. 0
@@ -83,6 +83,7 @@ func (fs *FS) CutPowerAt(n int) {
 	defer fs.mu.Unlock()
 	fs.cutAt = 0
 	if n > 0 {
+		fs.harmed = true
 		fs.cutAt = fs.changes + n
 	}
 }
@@ -107,6 +108,19 @@ func (fs *FS) Calls() (all, changing int) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	return fs.calls, fs.changes
+}
+
+// Order returns two numbers that tell the calls so far from others, or from the same in another order, by their
+// kinds, offsets and lengths. Those that change nothing are apart, because a table is written beside the
+// reading of what goes into it; and they count for nothing once calls may have failed, because how much was
+// read by then is chance.
+func (fs *FS) Order() (reads, changes uint64) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.harmed {
+		return 0, fs.order.changes
+	}
+	return fs.order.reads, fs.order.changes
 }
 
 // Flip turns one bit of a file around, on the disk and for the process: rot.
@@ -154,6 +168,11 @@ func (fs *FS) call(op Op) Fault {
 	}
 	fs.calls++
 	op.N = fs.calls
+	order := &fs.order.reads
+	if op.Kind.Changes() {
+		order = &fs.order.changes
+	}
+	*order = *order*1099511628211 + uint64(op.Off)<<24 + uint64(op.Bytes)<<8 + uint64(op.Kind) + 1
 	if op.Kind.Changes() {
 		fs.changes++
 		if fs.changes == fs.cutAt {

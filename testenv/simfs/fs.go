@@ -29,8 +29,10 @@ type FS struct {
 	nextID uint64 // of the next inode
 	seq    uint64 // of the newest operation that a crash may lose
 
-	calls   int // of every kind, from 1
-	changes int // calls that change something, from 1
+	calls   int                             // of every kind, from 1
+	changes int                             // calls that change something, from 1
+	order   struct{ reads, changes uint64 } // see Order
+	harmed  bool                            // a fault, a bound or a cut was set once
 	off     bool
 	cutAt   int // the change at which the power goes off; 0: never
 	fault   func(Op) Fault
