@@ -55,11 +55,14 @@ func (r Retention) withDefaults() Retention {
 // keeper looks after the data of one group beside its replica: it drops the head of the log, and
 // carries out a reseed. It outlives the replica, which it closes and opens. One goroutine runs it; the
 // fields above mu are its own.
+//
+// Lock order: Member.mu -> mu. Nothing that holds mu asks the member anything.
 type keeper struct {
-	m     *Member
-	group ident.GroupID
-	files *datadir.Group
-	wake  chan struct{} // capacity 1
+	m       *Member
+	group   ident.GroupID
+	cluster ident.ClusterID
+	files   *datadir.Group
+	wake    chan struct{} // capacity 1
 
 	recoveries chan *recovery // taken by run
 	checks     checks
@@ -109,8 +112,12 @@ type keeper struct {
 	}
 }
 
+// newKeeper makes the keeper of a group of a member that belongs to a cluster.
 func (m *Member) newKeeper(gid ident.GroupID) *keeper {
-	k := &keeper{m: m, group: gid, files: m.opts.Dir.Group(gid), wake: make(chan struct{}, 1), recoveries: make(chan *recovery)}
+	k := &keeper{
+		m: m, group: gid, cluster: m.identity().Cluster, files: m.opts.Dir.Group(gid),
+		wake: make(chan struct{}, 1), recoveries: make(chan *recovery),
+	}
 	k.ended, k.cancel = context.WithCancel(context.Background())
 	k.mu.wanting = map[ident.MemberID]int{}
 	return k

@@ -199,7 +199,7 @@ func (k *keeper) startFetch() *snapshot.Fetcher {
 	if k.mu.fetcher == nil {
 		k.mu.since = time.Now()
 		k.mu.fetcher = snapshot.NewFetcher(snapshot.FetcherOptions{
-			FS: k.m.opts.FS, Dir: k.files.IncomingDir, Cluster: k.m.identity().Cluster, Group: k.group,
+			FS: k.m.opts.FS, Dir: k.files.IncomingDir, Cluster: k.cluster, Group: k.group,
 			Prove: k.m.proveArtifact, Foreground: k.m.opts.Foreground,
 		})
 	}
