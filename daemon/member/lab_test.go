@@ -160,10 +160,10 @@ func (n *node) start() {
 	}
 }
 
-// open drives the replica that there is, if there is one.
+// open drives the replica that takes part, if there is one.
 func (n *node) open() {
 	n.driver, n.replica = nil, nil
-	if r, err := n.m.Replica(0); err == nil {
+	if r := n.m.Taking(0); r != nil {
 		n.replica, n.driver = r, r.Drive()
 	}
 }
@@ -215,7 +215,7 @@ func (l *lab) step() {
 		if n.m != nil && l.steps%10 == 0 {
 			n.m.Keep()
 			n.report = true
-			if r, err := n.m.Replica(0); err != nil || r != n.replica {
+			if n.m.Taking(0) != n.replica {
 				n.open()
 			}
 			n.dialAll()
@@ -498,6 +498,17 @@ func (l *lab) node(name string) *node {
 		}
 	}
 	l.t.Fatalf("no machine %s", name)
+	return nil
+}
+
+// other returns a machine that is not leader.
+func (l *lab) other(leader *node) *node {
+	for _, n := range l.nodes {
+		if n != leader {
+			return n
+		}
+	}
+	l.t.Fatal("there is no other")
 	return nil
 }
 

@@ -52,7 +52,7 @@ func (k *keeper) reseed(ctx context.Context) error {
 	if fence != "" {
 		return k.latchFence(fence)
 	}
-	if damaged := g.quarantine != nil && g.quarantine.Cause.healable(); damaged && latched == nil {
+	if damaged := g.quarantine != nil && g.quarantine.Cause.healable(); damaged && !k.condemns(latched) {
 		if err := k.latch(g, string(g.quarantine.Cause)); err != nil {
 			return err
 		}
@@ -90,10 +90,24 @@ func (k *keeper) reseed(ctx context.Context) error {
 		}
 		latched = k.latchedNow()
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !k.allowed(): // it was latched just now
+		return errManual
 	}
 	return k.carryOut(ctx, g, latched, src)
+}
+
+// condemns reports whether what is latched says that the data that it replaces is damaged: what was latched
+// for another reason before that was found keeps nothing of it, and a start forgets the quarantine. One that
+// was carried out, and whose new data does not open, is about the data that it replaced.
+func (k *keeper) condemns(latched *datadir.Reseed) bool {
+	if latched == nil || latched.Keep {
+		return latched != nil
+	}
+	gen, ok, err := k.files.Current()
+	return err != nil || !ok || latched.Condemned != gen
 }
 
 // alone reports whether no other member could be a source.

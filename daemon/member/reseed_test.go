@@ -2,9 +2,11 @@ package member
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/entity"
 )
 
@@ -145,5 +147,69 @@ func TestReseed_AsksOthersAfterWhatIsNotSound(t *testing.T) {
 	})
 	if l.leader() != leader {
 		t.Fatal("another member leads now: the test shows nothing")
+	}
+}
+
+// With replication.reseed: manual nothing is installed before somebody says so, also where it is the log that
+// is gone.
+func TestReseed_ManualWaitsForALogThatIsGone(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "n1", "n2", "n3")
+	leader := l.leader()
+	x := l.other(leader)
+	x.m.opts.ManualReseed = true
+	leader.m.retention.LogBytes, leader.m.retention.PinBytes = 1, 1
+	l.isolate(x, true)
+	l.until("the log that it needs is gone", func() bool {
+		l.write()
+		return leader.m.current(0).log.FirstIndex() > x.status().Last+1
+	})
+	l.isolate(x, false)
+	k := x.m.current(0).keeper
+	l.until("a reseed is latched", func() bool { return k.latchedNow() != nil })
+	l.run(5 * time.Second)
+	if _, installs := k.keptNow(); installs > 0 {
+		t.Fatal("it was installed, and nobody said so")
+	}
+	if r, _ := k.status(); r == nil || r.Reason != reasonCompacted || !strings.Contains(r.Refused, "tidalctl reseed") {
+		t.Errorf("it does not say that it waits, or for whom: %+v", r)
+	}
+	if err := x.m.Reseed(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	l.until("an install", func() bool { _, installs := k.keptNow(); return installs > 0 })
+}
+
+// Damage that is found while a reseed waits for another reason is latched as what it is: a start does not
+// forget it, and what is replaced is kept.
+func TestReseed_LatchesDamageThatIsFoundLater(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "n1", "n2", "n3")
+	l.write()
+	x := l.other(l.leader())
+	l.isolate(x, true)
+	if err := x.m.Reseed(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	files := func() *datadir.Group { return x.m.current(0).keeper.files }
+	latched := func(reason string) {
+		t.Helper()
+		x.m.Keep()
+		if r, ok, err := files().Reseed(); err != nil || !ok || r.Reason != reason || r.Keep != (reason != reasonOperator) {
+			t.Fatalf("latched %+v, %t, %v, want %s", r, ok, err, reason)
+		}
+	}
+	latched(reasonOperator)
+	x.m.quarantine(x.m.sound(0), CauseDivergent, "its state is not that of the others", nil)
+	latched(string(CauseDivergent))
+	x.kill()
+	x.start()
+	if q := x.m.current(0).quarantine; q == nil || q.Cause != CauseDivergent {
+		t.Errorf("after a start: quarantine %+v", q)
+	}
+	l.isolate(x, false)
+	l.until("it is well again", func() bool { g := x.m.current(0); return g.replica != nil && g.quarantine == nil })
+	if kept, err := files().Kept(); err != nil || len(kept) != 1 || kept[0].Reason != string(CauseDivergent) {
+		t.Errorf("kept %+v, %v", kept, err)
 	}
 }
