@@ -64,20 +64,19 @@ type permits struct {
 	}
 }
 
-// holding is who holds a permit of this term; 0: nobody.
-func (p *permits) holding(term uint64, now time.Time) ident.MemberID {
+// give gives a permit of term for window, unless refused says why not: it is told who holds one, 0 where
+// nobody does. Nobody is given one between the question and the answer.
+func (p *permits) give(to ident.MemberID, term uint64, now time.Time, window time.Duration, refused func(holder ident.MemberID) string) (why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	holder := p.mu.holder
 	if p.mu.term != term || !now.Before(p.mu.until) {
-		return 0
+		holder = 0
 	}
-	return p.mu.holder
-}
-
-func (p *permits) give(to ident.MemberID, term uint64, until time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.holder, p.mu.term, p.mu.until = to, term, until
+	if why = refused(holder); why == "" {
+		p.mu.holder, p.mu.term, p.mu.until = to, term, now.Add(window)
+	}
+	return why
 }
 
 // opened ends the permit of a member whose replica is open again.
@@ -102,16 +101,18 @@ func (m *Member) Permit(_ context.Context, r peer.PermitRequest) (peer.PermitRep
 	if s.State != raft.StateLeader {
 		return peer.PermitReply{}, &replica.NotLeaderError{Term: s.Term, Leader: s.Leader}
 	}
-	now := m.opts.Now()
-	p := permission{self: m.identity().ID, asker: r.Hello.Member, conf: s.Conf, acked: map[ident.MemberID]bool{}, holder: g.keeper.permits.holding(s.Term, now)}
+	p := permission{self: m.identity().ID, asker: r.Hello.Member, conf: s.Conf, acked: map[ident.MemberID]bool{}}
 	for _, x := range s.Progress {
 		p.acked[x.ID] = x.Active
 		p.starved = p.starved || x.ID == p.asker && x.State == tracker.StateSnapshot
 	}
-	if why := p.refused(); why != "" {
+	why := g.keeper.permits.give(p.asker, s.Term, m.opts.Now(), m.reseedWindow(), func(holder ident.MemberID) string {
+		p.holder = holder
+		return p.refused()
+	})
+	if why != "" {
 		return peer.PermitReply{Refused: why, Term: s.Term}, nil
 	}
-	g.keeper.permits.give(r.Hello.Member, s.Term, now.Add(m.reseedWindow()))
 	return peer.PermitReply{Granted: true, Term: s.Term, Window: m.reseedWindow()}, nil
 }
 

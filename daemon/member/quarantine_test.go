@@ -3,6 +3,7 @@ package member
 import (
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tidaldb/tidal/daemon/apply"
+	"github.com/tidaldb/tidal/daemon/consensus"
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/peer"
@@ -110,25 +112,75 @@ func TestPermission_LeavesAMajority(t *testing.T) {
 // A permit ends with its window, with the term, and when its holder is open again.
 func TestPermits_End(t *testing.T) {
 	t.Parallel()
+	const window = time.Second
 	now := time.Unix(1_000, 0)
 	var p permits
-	p.give(2, 7, now.Add(time.Second))
-	if got := p.holding(7, now); got != 2 {
+	holding := func(term uint64, now time.Time) (holder ident.MemberID) {
+		p.give(9, term, now, window, func(h ident.MemberID) string { holder = h; return "only to look" })
+		return holder
+	}
+	if why := p.give(2, 7, now, window, func(ident.MemberID) string { return "" }); why != "" {
+		t.Fatal(why)
+	}
+	if got := holding(7, now); got != 2 {
 		t.Errorf("%s holds it, want 2", got)
 	}
-	if got := p.holding(8, now); got != 0 {
+	if got := holding(8, now); got != 0 {
 		t.Errorf("in the next term %s holds it", got)
 	}
-	if got := p.holding(7, now.Add(time.Second)); got != 0 {
+	if got := holding(7, now.Add(window)); got != 0 {
 		t.Errorf("after the window %s holds it", got)
 	}
 	p.opened(3)
-	if got := p.holding(7, now); got != 2 {
+	if got := holding(7, now); got != 2 {
 		t.Errorf("after another one opened %s holds it, want 2", got)
 	}
 	p.opened(2)
-	if got := p.holding(7, now); got != 0 {
+	if got := holding(7, now); got != 0 {
 		t.Errorf("after it opened %s holds it", got)
+	}
+}
+
+// Of voters that ask at one moment one may close its replica.
+func TestPermits_OneOfThoseThatAskTogether(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "n1", "n2", "n3", "n4", "n5")
+	leader := l.leader()
+	l.until("everybody acknowledges", func() bool {
+		return !slices.ContainsFunc(leader.status().Progress, func(p consensus.Progress) bool { return !p.Active })
+	})
+	var askers []peer.Hello
+	for _, n := range l.nodes {
+		if n != leader {
+			askers = append(askers, n.m.SelfHello())
+		}
+	}
+	for range 500 {
+		granted := make([]bool, len(askers))
+		begin := make(chan struct{})
+		var asking sync.WaitGroup
+		for i, h := range askers {
+			asking.Go(func() {
+				<-begin
+				r, err := leader.m.Permit(t.Context(), peer.PermitRequest{Hello: h})
+				if err != nil {
+					t.Error(err)
+				}
+				granted[i] = r.Granted
+			})
+		}
+		close(begin)
+		asking.Wait()
+		var holders []ident.MemberID
+		for i, ok := range granted {
+			if ok {
+				holders = append(holders, askers[i].Member)
+			}
+		}
+		if len(holders) != 1 {
+			t.Fatalf("members %v hold a permit at once, want one", holders)
+		}
+		leader.m.current(0).keeper.permits.opened(holders[0])
 	}
 }
 
