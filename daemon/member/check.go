@@ -193,7 +193,8 @@ func checkDue(applied, last uint64, rounds int) bool {
 	return applied > last && (rounds >= checkRounds || rounds > 0 && applied-last >= checkEntries)
 }
 
-// Digested takes what a peer's states added up to.
+// Digested takes what a peer's states added up to, in the place of what it said before: of a replica that
+// was opened anew it says nothing, and what it said of the data before is not to be held for or against it.
 func (m *Member) Digested(from ident.MemberID, digests []peer.DigestReport) {
 	byGroup := map[ident.GroupID][]peer.DigestReport{}
 	for _, d := range digests {
@@ -201,11 +202,9 @@ func (m *Member) Digested(from ident.MemberID, digests []peer.DigestReport) {
 			byGroup[d.Group] = append(all, d)
 		}
 	}
-	for gid, reports := range byGroup {
-		if g := m.current(gid); g != nil {
-			g.keeper.checks.hear(from, reports)
-			g.keeper.poke()
-		}
+	for _, k := range m.keepers() {
+		k.checks.hear(from, byGroup[k.group])
+		k.poke()
 	}
 }
 

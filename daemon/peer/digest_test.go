@@ -13,12 +13,25 @@ func TestNetwork_TellsDigestsAndAsksForPermits(t *testing.T) {
 	s := newShelf()
 	leader := startMember(t, 2, anyPort, func(o *Options) { o.Snapshots = s })
 	digests := []DigestReport{{Group: 0, Index: 17, Version: 1, Sum: [32]byte{1, 2}}, {Group: 5, Index: 3, Version: 2}}
+	said := make(chan []DigestReport, 2) // one ping each; then none
+	said <- digests
+	said <- nil
 	m := startMember(t, 1, anyPort, func(o *Options) {
-		o.PingEvery, o.Digests = 10*time.Millisecond, func() []DigestReport { return digests }
+		o.PingEvery, o.Digests = 10*time.Millisecond, func() []DigestReport {
+			select {
+			case x := <-said:
+				return x
+			default:
+				return nil
+			}
+		}
 	})
 	m.SetPeers([]Peer{{ID: 2, Addr: leader.addr}})
 	if got := receive(t, s.reported, "the digests"); !reflect.DeepEqual(got, digests) {
 		t.Errorf("reported %v, want %v", got, digests)
+	}
+	if got := receive(t, s.reported, "that there are none any more"); len(got) != 0 {
+		t.Errorf("reported %v, want nothing", got)
 	}
 	got, err := m.Permit(t.Context(), leader.addr, PermitRequest{Hello: m.self(), Group: 3})
 	if want := (PermitReply{Granted: true, Refused: "one at a time", Term: 9, Window: time.Second}); err != nil || got != want {

@@ -37,7 +37,8 @@ type Snapshots interface {
 	// Durable takes how far the replicas of a peer are durable. It must not block.
 	Durable(from ident.MemberID, groups []GroupPosition)
 
-	// Digested takes what a peer's states added up to after their last checks. It must not block.
+	// Digested takes what a peer's states added up to after their last checks, all that it says of them. It
+	// must not block.
 	Digested(from ident.MemberID, digests []DigestReport)
 }
 
@@ -402,7 +403,7 @@ func (s *server) notices(from ident.MemberID, f *peerpb.Frame) {
 		}
 		h.Pinned(from, all)
 	}
-	if p := f.GetDigests(); len(p) > 0 {
-		h.Digested(from, decodeDigests(p))
+	if f.GetPing() != 0 { // none is an answer too
+		h.Digested(from, decodeDigests(f.GetDigests()))
 	}
 }
