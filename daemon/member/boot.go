@@ -21,8 +21,8 @@ import (
 // state must satisfy verify; nil: any will do. It always returns a group: one that cannot be trusted
 // comes back quarantined, with its files as they were.
 func (m *Member) openGroup(k *keeper, id datadir.Member, verify func(*state.Store) error) *group {
-	gid := k.group
-	g := &group{id: gid, keeper: k}
+	k.endFetch() // opening removes what was not installed
+	g := &group{id: k.group, keeper: k}
 	if err := m.tryOpen(g, id, verify); err != nil {
 		err = errors.Join(err, g.abandon(m))
 		m.onFail(g, err) // the store may be reporting its own failure meanwhile
@@ -60,6 +60,10 @@ func (m *Member) tryOpen(g *group, id datadir.Member, verify func(*state.Store) 
 	}
 	if !ok {
 		return fmt.Errorf("group %s has no current generation", g.id)
+	}
+	// Also where what follows fails: an artifact that is fetched then needs the room.
+	if err := files.RemoveIncoming(); err != nil {
+		return err
 	}
 	reg := m.opts.Metrics
 	logOptions := m.logOptions(g.id, files.LogDir(gen))

@@ -239,7 +239,6 @@ func (k *keeper) endFetch() {
 func (k *keeper) install(a *snapshot.Artifact, src source) error {
 	start := time.Now()
 	err := k.replace(a)
-	k.endFetch() // opening removes what was not installed
 	if !mutantBarrierKept {
 		k.barrier = nil
 	}
@@ -250,13 +249,16 @@ func (k *keeper) install(a *snapshot.Artifact, src source) error {
 		return a.Verify(store.Position())
 	})
 	k.m.admit(g)
+	if g = k.m.current(k.group); g == nil { // this member was removed meanwhile
+		return errors.Join(err, ErrRemoved)
+	}
 	if g.takesPart() { // also where it is the old data: the leader's permit ends
 		k.m.net.Opened(src.member, []peer.GroupPosition{k.m.position(g)})
 	}
 	if err != nil {
 		return fmt.Errorf("install artifact %s: %w", a.ID, err)
 	}
-	if q := k.m.current(k.group).quarantine; q != nil {
+	if q := g.quarantine; q != nil {
 		k.unfit++
 		return fmt.Errorf("open installed artifact %s: quarantined: %s", a.ID, q.Detail)
 	}
