@@ -88,14 +88,14 @@ func (m *Member) condemn(g *group, refused *RefusedError) {
 		g.replica.Expel(refused)
 	}
 	if latchedFence(string(refused.Cause)) != "" {
-		g.keeper.fence(refused.Cause)
+		g.keeper.fence(refused)
 	}
 }
 
 // fence has the keeper latch that this replica must not take part again. It does not block.
-func (k *keeper) fence(c Cause) {
+func (k *keeper) fence(refused *RefusedError) {
 	k.mu.Lock()
-	k.mu.fence = c
+	k.mu.fence = refused
 	k.mu.Unlock()
 	select {
 	case k.wake <- struct{}{}:
@@ -125,8 +125,14 @@ func (k *keeper) fenced() Cause {
 	return ""
 }
 
-// refusedBefore returns why the replica must not be opened, where that is latched.
+// refusedBefore returns why the replica must not be opened, where that is latched or about to be.
 func (k *keeper) refusedBefore() error {
+	k.mu.Lock()
+	refused := k.mu.fence
+	k.mu.Unlock()
+	if refused != nil {
+		return refused
+	}
 	if c := k.fenced(); c != "" {
 		return &RefusedError{Cause: c, By: "another member", Says: saidBefore(c)}
 	}

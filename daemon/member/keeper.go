@@ -96,7 +96,7 @@ type keeper struct {
 	mu struct {
 		sync.Mutex
 		asked    bool           // the leader sent a snapshot message that was not looked at yet
-		fence    Cause          // why a peer will not hear this member, to be latched; empty: none will not
+		fence    *RefusedError  // a peer will not hear this member: it is latched, or to be; nil: none said so
 		ordered  bool           // an operator wants the reseed that is latched
 		from     ident.MemberID // whom the operator wants it from; 0: whoever leads
 		phase    ReseedPhase    // of what is latched

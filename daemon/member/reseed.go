@@ -46,11 +46,11 @@ func (k *keeper) reseed(ctx context.Context) error {
 	if g == nil {
 		return nil
 	}
+	if fence != nil && k.fenced() == "" {
+		return k.latchFence(fence.Cause)
+	}
 	if err := k.refusedBefore(); err != nil {
 		return err
-	}
-	if fence != "" {
-		return k.latchFence(fence)
 	}
 	if damaged := g.quarantine != nil && g.quarantine.Cause.healable(); damaged && !k.condemns(latched) {
 		if err := k.latch(g, string(g.quarantine.Cause)); err != nil {
