@@ -230,7 +230,7 @@ func (m *Member) remembered() []string {
 // admittedBy is the leader as a source of artifacts; after attempts that brought nothing, another
 // member: any open replica may serve what it has applied.
 func (m *Member) admittedBy(in Introduction) source {
-	from := source{m, in.Leader.ID, in.Leader.GRPCAddr}
+	from := source{m: m, member: in.Leader.ID, addr: in.Leader.GRPCAddr}
 	k := m.joiner.keeper
 	if k == nil || k.stuck < sourcePatience {
 		return from
@@ -242,7 +242,7 @@ func (m *Member) admittedBy(in Introduction) source {
 		return from
 	}
 	x := others[k.stuck/2%len(others)]
-	return source{m, x.ID, x.GRPCAddr}
+	return source{m: m, member: x.ID, addr: x.GRPCAddr}
 }
 
 // beAdmitted makes identity and term durable.

@@ -129,7 +129,7 @@ func (k *keeper) chosenSource() (source, bool) {
 	if !ok || id == k.m.identity().ID {
 		return source{}, false
 	}
-	return source{k.m, x.ID, k.m.addrOf(x)}, true
+	return source{m: k.m, member: x.ID, addr: k.m.addrOf(x)}, true
 }
 
 // unproved reports whether gen was installed and is not known yet to hold what was promised.

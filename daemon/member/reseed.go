@@ -185,9 +185,11 @@ func (k *keeper) request(g *group, reason string) snapshot.Request {
 	return r
 }
 
-// raiseBarrier asks for a barrier, once for as long as the replica stays closed.
+// raiseBarrier asks for a barrier, once in each term for as long as the replica stays closed. The log of a
+// later leader may end before the barrier of an earlier one: what that had and could not commit is gone, and
+// nobody would ever reach it.
 func (k *keeper) raiseBarrier(ctx context.Context, src source) error {
-	if k.barrier != nil {
+	if k.barrier != nil && src.term <= k.barrier.Term {
 		return nil
 	}
 	// It is quarantined. Nothing of it may speak after the leader has answered.
@@ -397,6 +399,7 @@ type source struct {
 	m      *Member
 	member ident.MemberID
 	addr   string
+	term   uint64 // in which it is said to lead; 0: nobody said so
 }
 
 // source returns the leader, as known here or, where the replica is closed, as others know it.
@@ -407,11 +410,11 @@ func (k *keeper) source(ctx context.Context, g *group) (source, error) {
 			return source{}, k.yield(ctx, g)
 		}
 		if x, ok := k.m.Roster().Member(leader); ok {
-			return source{k.m, x.ID, k.m.addrOf(x)}, nil
+			return source{m: k.m, member: x.ID, addr: k.m.addrOf(x)}, nil
 		}
 		// A member that was away while the membership changed is behind its leader.
 		if addr, ok := k.m.hinted(leader); ok {
-			return source{k.m, leader, addr}, nil
+			return source{m: k.m, member: leader, addr: addr}, nil
 		}
 		return source{}, errNoLeader
 	}
@@ -431,7 +434,7 @@ func (k *keeper) otherSource(leader source) (source, bool) {
 	if !ok {
 		return source{}, false
 	}
-	return source{k.m, others[i].ID, k.m.addrOf(others[i])}, true
+	return source{m: k.m, member: others[i].ID, addr: k.m.addrOf(others[i])}, true
 }
 
 // vain is how many attempts were in vain: stuck brought nothing, unfit brought what did not open. One of these
@@ -473,7 +476,7 @@ func (m *Member) askForLeader(ctx context.Context) (source, error) {
 	if !ok {
 		return source{}, errNoLeader
 	}
-	return source{m, leader, addr}, nil
+	return source{m: m, member: leader, addr: addr, term: term}, nil
 }
 
 func (m *Member) probe(ctx context.Context, addr string) (peer.ProbeReply, error) {
