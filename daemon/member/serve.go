@@ -33,12 +33,12 @@ func (m *Member) FetchSnapshot(ctx context.Context, r peer.SnapshotRequest, s pe
 	if err != nil {
 		return err
 	}
-	err = send(ctx, g, lease, term, r, s)
+	err = m.send(ctx, g, lease, term, r, s)
 	lease.Close(err == nil)
 	return err
 }
 
-func send(ctx context.Context, g *group, lease *snapshot.Lease, term uint64, r peer.SnapshotRequest, s peer.SnapshotSender) error {
+func (m *Member) send(ctx context.Context, g *group, lease *snapshot.Lease, term uint64, r peer.SnapshotRequest, s peer.SnapshotSender) error {
 	h := peer.SnapshotHeader{Needed: true, Term: term, Manifest: lease.Manifest()}
 	if snapshot.ID(r.Have) == lease.ID() {
 		h.From = r.Resume
@@ -49,6 +49,9 @@ func send(ctx context.Context, g *group, lease *snapshot.Lease, term uint64, r p
 	return lease.Send(ctx, snapshot.Cursor(h.From), func(c snapshot.Chunk) error {
 		if now := g.replica.Status().Term; now != term {
 			return fmt.Errorf("the term is %d now, the transfer began in %d: ask again", now, term)
+		}
+		if m.sound(g.id) == nil {
+			return fmt.Errorf("group %s is not sound any more on %s", g.id, m.opts.Name)
 		}
 		return s.Chunk(peer.SnapshotChunk{At: peer.SnapshotCursor(c.Cursor), Data: c.Data, Sum: c.Sum, Term: term})
 	})
