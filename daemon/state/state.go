@@ -59,7 +59,7 @@ type Options struct {
 	// Metrics takes the metrics for as long as the store is open. Wrap it with a group label where
 	// a process has several groups. nil: not exported.
 	Metrics prometheus.Registerer
-	// CacheBytes is the memory for blocks and memtables. 0: 16 MiB.
+	// CacheBytes is the memory for blocks and memtables. 0: 32 MiB.
 	CacheBytes int64
 	// Foreground has everything done within Open and Flush that Pebble would do beside them, so that
 	// file operations have one order. For the simulator and for tests.
