@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -30,7 +31,8 @@ const zeroChunk = 1 << 20
 // errStopped ends the preparation of a spare that nobody waits for any more.
 var errStopped = errors.New("log closed")
 
-// zero writes zeros to f from offset from up to offset to, and syncs them.
+// zero writes zeros to f from offset from up to offset to, and syncs them. Where that goes on beside appends,
+// stop is not nil, and ends it: the disk is left to others for as long as it was kept busy.
 func zero(f vfs.File, from, to int64, stop <-chan struct{}) error {
 	if from >= to {
 		return nil
@@ -39,11 +41,7 @@ func zero(f vfs.File, from, to int64, stop <-chan struct{}) error {
 	_ = f.Preallocate(0, to)
 	zeros := make([]byte, min(zeroChunk, to-from))
 	for off := from; off < to; {
-		select {
-		case <-stop:
-			return errStopped
-		default:
-		}
+		start := time.Now()
 		n := min(int64(len(zeros)), to-off)
 		if _, err := f.WriteAt(zeros[:n], off); err != nil {
 			return fmt.Errorf("write %d zeros at offset %d: %w", n, off, err)
@@ -52,6 +50,14 @@ func zero(f vfs.File, from, to int64, stop <-chan struct{}) error {
 			return fmt.Errorf("sync %d zeros at offset %d: %w", n, off, err)
 		}
 		off += n
+		if stop == nil {
+			continue
+		}
+		select {
+		case <-stop:
+			return errStopped
+		case <-time.After(time.Since(start)):
+		}
 	}
 	return nil
 }
@@ -74,7 +80,7 @@ func createTemp(fs vfs.FS, dir, name string) (vfs.File, error) {
 	return f, nil
 }
 
-// createZeroed makes a file of that name with size bytes of zeros, synced.
+// createZeroed makes a file of that name with size bytes of zeros, synced. stop is that of zero.
 func createZeroed(fs vfs.FS, dir, name string, size int64, stop <-chan struct{}) (vfs.File, error) {
 	f, err := createTemp(fs, dir, name)
 	if err != nil {
@@ -256,7 +262,11 @@ func (s *spare) run() {
 
 // prepare returns nil where it does not succeed: the next segment then does without.
 func (s *spare) prepare() vfs.File {
-	f, err := createZeroed(s.fs, s.dir, spareName, s.size, s.stop)
+	var stop <-chan struct{}
+	if s.want != nil {
+		stop = s.stop
+	}
+	f, err := createZeroed(s.fs, s.dir, spareName, s.size, stop)
 	if err != nil {
 		_ = s.fs.Remove(s.fs.PathJoin(s.dir, spareName)) // give the space back; Open removes it otherwise
 		if !errors.Is(err, errStopped) {
