@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/nice"
 	"github.com/tidaldb/tidal/daemon/state"
 )
 
@@ -40,7 +41,7 @@ func Digest(view *state.View, readers int) (state.Digest, error) {
 	parts, errs := make([]scanned, len(bounds)-1), make([]error, len(bounds)-1)
 	var others sync.WaitGroup
 	for i := range parts[1:] {
-		others.Go(func() { parts[i+1], errs[i+1] = scan(view, bounds[i+1], bounds[i+2], nil) })
+		others.Go(func() { nice.Do(func() { parts[i+1], errs[i+1] = scan(view, bounds[i+1], bounds[i+2], nil) }) })
 	}
 	parts[0], errs[0] = scan(view, bounds[0], bounds[1], nil)
 	others.Wait()

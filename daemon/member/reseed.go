@@ -14,6 +14,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/nice"
 	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/snapshot"
@@ -138,7 +139,9 @@ func (k *keeper) carryOut(ctx context.Context, g *group, latched *datadir.Reseed
 	k.enter(PhaseFetch)
 	f := k.startFetch()
 	before, _ := f.Progress()
-	a, err := f.Fetch(ctx, from, r)
+	var a *snapshot.Artifact
+	var err error
+	nice.Do(func() { a, err = f.Fetch(ctx, from, r) })
 	if after, _ := f.Progress(); err == nil || after > before {
 		k.stuck = 0
 	} else {

@@ -22,8 +22,10 @@ const (
 	paceSlack = 200 * time.Microsecond
 	// paceUnknown is how long writes take usually where none were seen yet.
 	paceUnknown = 2 * time.Millisecond
-	// usualWeight is that of a second among the seconds by which it is judged what is usual.
-	usualWeight = 0.2
+	// usualWeight is that of a second among the seconds by which it is judged what is usual, and
+	// quickerWeight that of a look during a transfer at writes that are quicker.
+	usualWeight   = 0.2
+	quickerWeight = 0.5
 )
 
 // Load is what a source had to do for its clients since it started.
@@ -68,6 +70,24 @@ func steer(rate float64, usual time.Duration, writes uint64, mean time.Duration,
 	return max(rate, paceLeast)
 }
 
+// learn returns how long writes take usually, where that was thought to be usual, after some that took mean.
+// A transfer makes none quicker: those that are quicker beside one say that usual is too high, as it is
+// after large ones, and those that are slower say nothing.
+func learn(usual, mean time.Duration, beside bool) time.Duration {
+	weight := usualWeight
+	switch {
+	case usual == 0 && beside:
+		return 0
+	case usual == 0:
+		return mean
+	case beside && mean >= usual:
+		return usual
+	case beside:
+		weight = quickerWeight
+	}
+	return usual + time.Duration(weight*float64(mean-usual))
+}
+
 // throttle spreads the bytes of all transfers over time. Writes of clients go first.
 type throttle struct {
 	most int64       // bytes a second, whatever the load is; 0: no limit
@@ -96,10 +116,7 @@ func (t *throttle) rest() {
 		return
 	}
 	t.rate = paceFirst
-	if t.usual == 0 {
-		t.usual = mean
-	}
-	t.usual += time.Duration(usualWeight * float64(mean-t.usual))
+	t.usual = learn(t.usual, mean, false)
 }
 
 // judgeLocked has the rate follow the load. REQUIRES: t.mu held.
@@ -110,6 +127,9 @@ func (t *throttle) judgeLocked(now time.Time) {
 	load := t.load()
 	if !t.judged.IsZero() {
 		writes, mean := load.since(t.seen)
+		if writes > 0 {
+			t.usual = learn(t.usual, mean, true)
+		}
 		t.rate = steer(t.rate, t.usual, writes, mean, load.Waiting)
 	}
 	t.seen, t.judged = load, now

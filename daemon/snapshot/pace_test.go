@@ -38,6 +38,27 @@ func TestSteer(t *testing.T) {
 	}
 }
 
+func TestLearn(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name        string
+		usual, mean time.Duration
+		beside      bool
+		want        time.Duration
+	}{
+		{"the first second", 0, 4 * ms, false, 4 * ms},
+		{"a slower second", 10 * ms, 20 * ms, false, 12 * ms},
+		{"a quicker second", 10 * ms, 5 * ms, false, 9 * ms},
+		{"quicker beside a transfer", 10 * ms, ms, true, 5500 * time.Microsecond},
+		{"slower beside a transfer", ms, 9 * ms, true, ms},
+		{"nothing is known beside a transfer", 0, ms, true, 0},
+	} {
+		if got := learn(c.usual, c.mean, c.beside); got != c.want {
+			t.Errorf("%s: %s after %s of %s, want %s", c.name, got, c.mean, c.usual, c.want)
+		}
+	}
+}
+
 // A transfer beside writes begins slowly, slows down as they do, and has no limit once they end.
 func TestThrottle_FollowsTheLoad(t *testing.T) {
 	var load Load

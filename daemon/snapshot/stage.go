@@ -21,6 +21,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/durable"
 	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/nice"
 	"github.com/tidaldb/tidal/daemon/state"
 )
 
@@ -299,10 +300,10 @@ func (s *Stager) sumAll(dir string, names []string) ([]File, error) {
 	}
 	var others sync.WaitGroup
 	for i := 1; i < workers; i++ {
-		others.Go(func() { sum(i) })
+		others.Go(func() { nice.Do(func() { sum(i) }) })
 	}
 	if workers > 0 {
-		sum(0)
+		nice.Do(func() { sum(0) })
 	}
 	others.Wait()
 	return files, errors.Join(errs...)
