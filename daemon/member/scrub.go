@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/apply"
+	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/nice"
 	"github.com/tidaldb/tidal/daemon/snapshot"
 	"github.com/tidaldb/tidal/daemon/state"
 )
@@ -18,12 +21,25 @@ import (
 // Scrub is how everything that states hold is read again, in the background. 0: the default.
 type Scrub struct {
 	Every time.Duration // from the end of one pass to the beginning of the next; 24 h. Negative: never
-	After time.Duration // from the opening of a replica to the first pass; 1 min
+	After time.Duration // from the opening of a replica to the first pass; 1 min, and see first
 	Rate  int64         // bytes a second; 20 MiB. Negative: unlimited
 }
 
 func (s Scrub) withDefaults() Scrub {
 	return Scrub{Every: cmp.Or(s.Every, 24*time.Hour), After: cmp.Or(s.After, time.Minute), Rate: cmp.Or(s.Rate, 20<<20)}
+}
+
+// scrubApart is what lies at most between the first passes of two members: at the usual rate 12 GiB are read in
+// that time.
+const scrubApart = 10 * time.Minute
+
+// first is how long after the opening of its replica the member that comes nth among count begins: members that
+// start together do not read together.
+func (s Scrub) first(nth, count int) time.Duration {
+	if count < 2 {
+		return s.After
+	}
+	return s.After + time.Duration(nth)*min(s.Every/time.Duration(count), scrubApart)
 }
 
 // ScrubStatus is what the scrubs of a replica came to, since this process started.
@@ -62,11 +78,15 @@ func (m *Member) startScrubber(g *group) (end func()) {
 	if m.opts.Foreground || o.Every < 0 {
 		return func() {}
 	}
+	m.mu.RLock()
+	members, self := m.mu.roster.Members, m.mu.identity.ID
+	m.mu.RUnlock()
+	nth := max(0, slices.IndexFunc(members, func(x membership.Member) bool { return x.ID == self }))
 	var s scrubber
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.done.Go(func() {
-		timer := time.NewTimer(o.After)
+		timer := time.NewTimer(o.first(nth, len(members)))
 		defer timer.Stop()
 		for {
 			select {
@@ -93,12 +113,15 @@ func (g *group) scrub(ctx context.Context, m *Member, pace *pace) {
 	s.mu.Unlock()
 	view := g.store.NewView()
 	at := view.Position().Applied
-	err := apply.Scrub(view, func(bytes int) error {
-		s.mu.Lock()
-		s.mu.Bytes += int64(bytes)
-		s.mu.Unlock()
-		m.metrics.scrubbed.Add(float64(bytes))
-		return pace.wait(ctx, bytes)
+	var err error
+	nice.Do(func() {
+		err = apply.Scrub(view, func(bytes int) error {
+			s.mu.Lock()
+			s.mu.Bytes += int64(bytes)
+			s.mu.Unlock()
+			m.metrics.scrubbed.Add(float64(bytes))
+			return pace.wait(ctx, bytes)
+		})
 	})
 	err = errors.Join(err, view.Close())
 	s.mu.Lock()

@@ -247,3 +247,24 @@ func TestPace(t *testing.T) {
 		t.Errorf("at the end: %v", err)
 	}
 }
+
+// Members that start together begin their first passes one after the other, where the passes leave room for it.
+func TestScrub_First(t *testing.T) {
+	day := Scrub{Every: 24 * time.Hour, After: time.Minute}
+	for _, c := range []struct {
+		scrub      Scrub
+		nth, count int
+		want       time.Duration
+	}{
+		{day, 0, 0, time.Minute},
+		{day, 0, 1, time.Minute},
+		{day, 0, 3, time.Minute},
+		{day, 2, 3, 21 * time.Minute},
+		{Scrub{Every: 3 * time.Second, After: 3 * time.Second}, 2, 3, 5 * time.Second},
+		{Scrub{Every: time.Hour, After: time.Minute}, 6, 7, time.Minute + 6*time.Hour/7},
+	} {
+		if got := c.scrub.first(c.nth, c.count); got.Round(time.Second) != c.want.Round(time.Second) {
+			t.Errorf("%+v: the first pass of member %d of %d after %s, want %s", c.scrub, c.nth, c.count, got, c.want)
+		}
+	}
+}
