@@ -92,6 +92,14 @@ type packet struct {
 // newLab starts the cluster that declares these names.
 func newLab(t *testing.T, names ...string) *lab {
 	t.Helper()
+	l := bornLab(t, names...)
+	l.leader()
+	return l
+}
+
+// bornLab is newLab before anybody leads.
+func bornLab(t *testing.T, names ...string) *lab {
+	t.Helper()
 	l := &lab{t: t, now: time.UnixMilli(1_700_000_000_000), cut: map[[2]*node]bool{}, policy: membership.DefaultPolicy()}
 	for _, name := range names {
 		l.nodes = append(l.nodes, l.machine(name))
@@ -115,7 +123,6 @@ func newLab(t *testing.T, names ...string) *lab {
 			n.stop()
 		}
 	})
-	l.leader()
 	return l
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/raft/v3"
 
 	"github.com/tidaldb/tidal/daemon/beat"
 	"github.com/tidaldb/tidal/daemon/datadir"
@@ -181,7 +182,7 @@ type Member struct {
 		// connected are the peers whose stream is open.
 		connected map[ident.MemberID]bool
 		clocks    map[ident.MemberID]clockNote // of peers that answered a ping
-		// standFirst: this member made the cluster in this boot, and has not stood for leader yet.
+		// standFirst: this member made the cluster in this boot, or is alone, and nobody has led yet.
 		standFirst bool
 		// seeds are whom to ask for a cluster to join, rejoin what to say.
 		seeds  []string
@@ -335,6 +336,9 @@ func (m *Member) serve(ctx context.Context, id datadir.Member, bornNow bool) {
 		m.serveGroup(ctx, m.newKeeper(gid), id, bornNow, nil)
 	}
 	m.nowServing(id, bornNow)
+	if m.mayStand() && !m.opts.Foreground {
+		m.done.Go(func() { m.standUntilLed(ctx) })
+	}
 }
 
 // serveGroup opens one group, whose state must satisfy verify.
@@ -382,17 +386,40 @@ func (m *Member) PeerChanged(p peer.PeerStatus) {
 
 // maybeStand stands for leader where no timeout need pass first: a member that is alone has nobody to
 // wait for, and in the hour of its birth a cluster has no leader whom anybody could miss, so the
-// member that made it stands as soon as a majority can hear it.
+// member that made it stands as soon as a majority can hear it. What it says is lost on who has not opened
+// its group yet, so it stands again until somebody leads.
 func (m *Member) maybeStand() {
-	m.mu.Lock()
+	m.mu.RLock()
 	g := m.mu.groups[0]
-	stand := m.mu.standFirst && g != nil && g.replica != nil && len(m.mu.connected)+1 >= membership.Majority(len(m.mu.roster.Members))
-	if stand {
+	heard := len(m.mu.connected)+1 >= membership.Majority(len(m.mu.roster.Members))
+	m.mu.RUnlock()
+	if heard && m.mayStand() && g != nil && g.replica != nil && g.replica.Status().State != raft.StateCandidate {
+		g.replica.Campaign()
+	}
+}
+
+// mayStand reports whether this member is the one that stands first, and nobody has led yet.
+func (m *Member) mayStand() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if g := m.mu.groups[0]; m.mu.standFirst && g != nil && g.replica != nil && g.replica.Status().Leader != 0 {
 		m.mu.standFirst = false
 	}
-	m.mu.Unlock()
-	if stand {
-		g.replica.Campaign()
+	return m.mu.standFirst
+}
+
+// standUntilLed stands again with every tick.
+func (m *Member) standUntilLed(ctx context.Context) {
+	pulse := m.beat.Every(m.opts.Tick)
+	defer pulse.Stop()
+	for m.mayStand() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pulse.C:
+			pulse.Took()
+			m.maybeStand()
+		}
 	}
 }
 
