@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,9 @@ func change[T any](ctx context.Context, c *Client, path string, body any, operat
 	if err != nil {
 		return none, Source{}, fmt.Errorf("encode the request: %w", err)
 	}
+	if err := c.preferAwake(ctx); err != nil {
+		return none, Source{}, err
+	}
 	var tried []Attempt
 	var refused *ProblemError
 	for _, i := range c.order() {
@@ -90,6 +94,25 @@ func change[T any](ctx context.Context, c *Client, path string, body any, operat
 		return none, Source{}, refused
 	}
 	return none, Source{}, &UnreachableError{Tried: tried}
+}
+
+// preferAwake makes whoever answers first the one that is asked first: a change is sent once, so it must not be
+// sent to a member that takes connections and does not answer, of which nobody could say later what it did. The
+// error is an *UnreachableError where nobody answers, or the cause of ctx; nothing was sent then. A member that
+// refuses the question, and whatever answers without being one, is left to the change itself.
+func (c *Client) preferAwake(ctx context.Context) error {
+	_, _, err := race(ctx, c, func(ctx context.Context, endpoint *url.URL) (struct{}, Source, error) {
+		_, _, err := c.fetch(ctx, endpoint.JoinPath("/healthz"))
+		return struct{}{}, Source{}, err
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	unreachable, ok := errors.AsType[*UnreachableError](err)
+	if ok && !slices.ContainsFunc(unreachable.Tried, func(a Attempt) bool { return a.Code == "foreign" }) {
+		return unreachable
+	}
+	return nil
 }
 
 // cause is why a request ended that ctx ended, or its error.

@@ -87,6 +87,9 @@ func TestClient_TellsHowLongItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var given []string
 		note := func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == "/healthz" { // whether anybody is there, before a change
+				return up("a", 7)(r)
+			}
 			given = append(given, r.Header.Get(api.HeaderTimeout))
 			return up("a", 7)(r)
 		}
@@ -167,6 +170,46 @@ func TestClient_AsksUntilOneAnswers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A change goes to a member that answers: one that takes it and is silent could not say later what it did. Where
+// all are silent nothing is sent.
+func TestClient_SendsChangesToWhoAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sent []string
+		note := func(next func(*http.Request) (*http.Response, error)) func(*http.Request) (*http.Response, error) {
+			return func(r *http.Request) (*http.Response, error) {
+				if r.Method == http.MethodPost {
+					sent = append(sent, r.URL.Hostname())
+				}
+				return next(r)
+			}
+		}
+		n := network{"stopped": note(hung), "dead": note(refused), "well": note(up("a", 7)), "strange": note(func(*http.Request) (*http.Response, error) {
+			return answer(404, http.Header{}, "no"), nil
+		})}
+		for _, tc := range []struct {
+			hosts string
+			want  string // whom it was sent to
+			fails bool
+		}{
+			{"well", "well", false},
+			{"stopped well", "well", false},
+			{"dead stopped well", "well", false},
+			{"stopped", "", true},
+			{"dead stopped", "", true},
+			{"strange", "strange", true},
+		} {
+			sent = nil
+			start := time.Now()
+			_, _, err := newClient(t, n, strings.Fields(tc.hosts)...).Promote(t.Context(), api.PromoteRequest{Region: "b"})
+			_, unreachable := errors.AsType[*client.UnreachableError](err)
+			if strings.Join(sent, " ") != tc.want || (err != nil) != tc.fails || tc.want == "" && !unreachable || time.Since(start) > client.ReadTimeout {
+				t.Errorf("%s: sent to %q, want %q, after %s: %v", tc.hosts, sent, tc.want, time.Since(start), err)
+			}
+		}
+	})
 }
 
 type zeros struct{}
