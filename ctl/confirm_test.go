@@ -42,7 +42,7 @@ func TestConfirm(t *testing.T) {
 			}
 			return ""
 		}}
-		err := f.Confirm(t.Context(), tc.yes, "Do it?", "It will hurt.")
+		err := f.Confirm(t.Context(), tc.yes, "Do it?", ctl.Lines("It will hurt."))
 		_, usage := errors.AsType[*ctl.UsageError](err)
 		_, declined := errors.AsType[*ctl.DeclinedError](err)
 		if usage != tc.usage || declined != tc.refused || (err == nil) != (!tc.usage && !tc.refused) {
@@ -63,7 +63,7 @@ func TestConfirm_EndsWithASignal(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("Ctrl-C")
 	cancel(why)
-	if err := (&ctl.Factory{IO: streams, Env: func(string) string { return "" }}).Confirm(ctx, false, "Do it?"); !errors.Is(err, why) {
+	if err := (&ctl.Factory{IO: streams, Env: func(string) string { return "" }}).Confirm(ctx, false, "Do it?", ctl.Lines()); !errors.Is(err, why) {
 		t.Errorf("Confirm = %v, want %v", err, why)
 	}
 }

@@ -1,11 +1,14 @@
 package ctl
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tidaldb/tidal/daemon/api"
 )
 
 // ActionError says what did not happen, in the user's words; the cause says why. A verb wraps the
@@ -13,6 +16,11 @@ import (
 type ActionError struct {
 	What string // "the status was not read"
 	Err  error
+
+	// Effect is what is left, where the verb knows that better than the cause tells. Empty: the cause tells.
+	Effect api.Effect
+	// Try are commands to paste, in the place of those that belong to the cause. nil: those.
+	Try []string
 }
 
 func (e *ActionError) Error() string { return e.What + ": " + e.Err.Error() }
@@ -21,7 +29,18 @@ func (e *ActionError) Error() string { return e.What + ": " + e.Err.Error() }
 func (e *ActionError) Unwrap() error { return e.Err }
 
 // Failed wraps err, which must not be nil, with what did not happen.
-func Failed(what string, err error) error { return &ActionError{what, err} }
+func Failed(what string, err error) error {
+	if _, told := errors.AsType[*ActionError](err); told {
+		return err // closer to it, somebody said it better
+	}
+	return &ActionError{What: what, Err: err}
+}
+
+// Doubtful wraps err, which must not be nil, with what is not known: the work was begun, and may be done, or go on. try
+// are commands that tell.
+func Doubtful(what string, err error, try ...string) error {
+	return &ActionError{What: what, Err: err, Effect: api.EffectUnknown, Try: try}
+}
 
 // UsageError refuses a command line.
 type UsageError struct {

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,8 +33,9 @@ type Fault struct {
 func Explain(err error, impact Impact) Fault {
 	f := Fault{Exit: ExitFailed, Code: "failed", What: err.Error(), Effect: api.EffectNone}
 	cause := err
-	if a, ok := errors.AsType[*ActionError](err); ok {
-		f.What, cause = a.What, a.Err
+	action, _ := errors.AsType[*ActionError](err)
+	if action != nil {
+		f.What, cause = action.What, action.Err
 	}
 	why := func(lines ...string) {
 		if f.What != lines[0] {
@@ -99,9 +101,20 @@ func Explain(err error, impact Impact) Fault {
 		why(lines...)
 	} else if e, ok := errors.AsType[*client.ProblemError](err); ok {
 		explainProblem(&f, e)
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		f.Exit, f.Code, f.Retryable = ExitTimeout, "timeout", true
+		why("nobody answered in time; --timeout gives more")
 	}
 	if impact == ImpactRead {
 		f.Effect = api.EffectNone
+	}
+	if action != nil {
+		if action.Effect != "" {
+			f.Effect = action.Effect
+		}
+		if action.Try != nil {
+			f.Try = action.Try
+		}
 	}
 	if f.State == "" {
 		f.State = stateOf(f.Effect)

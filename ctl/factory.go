@@ -14,6 +14,7 @@ import (
 	"github.com/tidaldb/tidal/ctl/iostreams"
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/tui/words"
 )
 
 // The environment of tidalctl, beside what decides colour and ASCII.
@@ -56,21 +57,23 @@ type Factory struct {
 // Client returns a client of the endpoints that the flags or the environment name. It does not dial.
 // timeout bounds each read; 0 means client.ReadTimeout.
 func (f *Factory) Client(timeout time.Duration) (*client.Client, error) {
-	token, err := f.token()
-	if err != nil {
-		return nil, err
-	}
-	tlsConfig, err := f.tls()
-	if err != nil {
-		return nil, err
-	}
 	endpoints, fromEnv := f.endpoints()
-	return f.clientOf(endpoints, fromEnv, token, tlsConfig, timeout)
+	return f.clientOf(endpoints, fromEnv, timeout)
 }
 
 // Local returns a client of one member, the first that the flags or the environment name: it is about that
 // one, and no other may answer for it.
 func (f *Factory) Local(timeout time.Duration) (*client.Client, error) {
+	endpoints, fromEnv := f.endpoints()
+	return f.clientOf(endpoints[:1], fromEnv, timeout)
+}
+
+// At returns a client of the member at one URL that the command line names.
+func (f *Factory) At(endpoint string, timeout time.Duration) (*client.Client, error) {
+	return f.clientOf([]string{endpoint}, false, timeout)
+}
+
+func (f *Factory) clientOf(endpoints []string, fromEnv bool, timeout time.Duration) (*client.Client, error) {
 	token, err := f.token()
 	if err != nil {
 		return nil, err
@@ -79,11 +82,6 @@ func (f *Factory) Local(timeout time.Duration) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	endpoints, fromEnv := f.endpoints()
-	return f.clientOf(endpoints[:1], fromEnv, token, tlsConfig, timeout)
-}
-
-func (f *Factory) clientOf(endpoints []string, fromEnv bool, token string, tlsConfig *tls.Config, timeout time.Duration) (*client.Client, error) {
 	c, err := client.New(client.Options{
 		Endpoints: endpoints,
 		Token:     token,
@@ -195,6 +193,11 @@ func (f *Factory) Printer() *output.Printer {
 		NoHeaders: f.flags.noHeaders,
 		Width:     f.IO.Width,
 	}
+}
+
+// Tell says on Err how far a command is.
+func (f *Factory) Tell(line string) {
+	fmt.Fprintln(f.IO.Err, words.Clean(line, iostreams.UseASCII(f.flags.ascii, f.Env)))
 }
 
 // Report prints an error that does not end the command, as Run prints one that does.

@@ -45,7 +45,7 @@ func execute(ctx context.Context, f *Factory, verbs Verbs, args []string) (impac
 		}
 	}()
 	root := NewRoot(f, verbs)
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // of nil cobra would make those of the process
 	// Where a panic ends the command, ExecuteC does not return it; so its impact is kept before.
 	check := root.PersistentPreRunE
 	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {

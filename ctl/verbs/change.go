@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/tidaldb/tidal/ctl"
@@ -23,10 +24,10 @@ type changer interface {
 // is looked up by the id, of every member, before anybody says that the outcome is not known. T is what the
 // members answer.
 type change[T any] struct {
-	// NotDone says what did not happen, Doubt what is not known where the command stops watching.
+	// NotDone says what did not happen, Doubt what is not known where the command cannot say, or stops watching.
 	NotDone, Doubt string
 	Operation      string
-	Timeout        time.Duration // of the whole; 0: it ends with its context, and is watched
+	Timeout        time.Duration // of asking, and of the answer; what Watch follows has its own end
 	Dry, NoWait    bool
 	Tell           func(string) // progress
 
@@ -48,43 +49,27 @@ type change[T any] struct {
 
 // run carries the change out, confirmed by now, and prints what came of it.
 func (c change[T]) run(ctx context.Context, members changer, out *output.Printer) error {
-	deadline, cancel := ctx, context.CancelFunc(func() {})
-	if c.Timeout > 0 {
-		deadline, cancel = context.WithTimeout(ctx, c.Timeout)
-	}
+	deadline, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	do := c.Do
+	var done T
+	var source client.Source
+	var err error
 	if c.Begin != nil && !c.Dry && (c.NoWait || c.Watch != nil) {
-		op, source, err := c.Begin(deadline)
-		if lost, ok := errors.AsType[*client.LostError](err); ok {
-			if op, source, err = members.Operation(ctx, c.Operation); err != nil {
-				err = c.unknown(lost, err)
-			}
-		}
-		if err != nil {
-			return ctl.Failed(c.NotDone, err)
+		var op api.Operation
+		if op, source, err = c.begin(ctx, deadline, members); err != nil {
+			return c.failed(err)
 		}
 		if c.NoWait {
 			return out.Print(operationDocument(op))
 		}
-		do = func(ctx context.Context) (T, client.Source, error) {
-			done, err := c.Watch(ctx, op)
-			return done, source, err
+		if done, err = c.Watch(ctx, op); err != nil {
+			if _, ended := errors.AsType[*client.ProblemError](err); ended {
+				return c.failed(err)
+			}
+			return c.doubtful(err)
 		}
-	}
-	done, source, err := do(deadline)
-	switch lost, ok := errors.AsType[*client.LostError](err); {
-	case ok && c.Dry:
-		err = fmt.Errorf("the answer was lost; a dry run changes nothing: %w", lost.Err)
-	case ok:
-		if ctx.Err() != nil && c.Unknown == nil { // the work goes on
-			c.Tell("stopped watching; operation " + c.Operation + " goes on: tidalctl ops show " + c.Operation)
-			return ctl.Failed(c.Doubt, context.Cause(ctx))
-		}
-		done, source, err = c.lookUp(ctx, members, lost)
-	}
-	if err != nil {
-		return ctl.Failed(c.NotDone, err)
+	} else if done, source, err = c.ask(ctx, deadline, members); err != nil {
+		return c.failed(err)
 	}
 	if err := out.Print(c.Document(done, source, health(ctx, members))); err != nil {
 		return err
@@ -95,17 +80,96 @@ func (c change[T]) run(ctx context.Context, members changer, out *output.Printer
 	return c.Exit(done)
 }
 
+// failed says what did not happen, or what is not known where it was sent.
+func (c change[T]) failed(err error) error {
+	_, unknown := errors.AsType[*ctl.UnknownError](err)
+	_, lost := errors.AsType[*client.LostError](err)
+	_, late := errors.AsType[*ctl.TimeoutError](err)
+	_, remain := errors.AsType[*ctl.FaultsRemainError](err)
+	switch {
+	case remain: // it says itself what is left, and what to do
+		return ctl.Failed(c.Doubt, err)
+	case !c.Dry && (unknown || lost || late):
+		return c.doubtful(err)
+	}
+	return ctl.Failed(c.NotDone, err)
+}
+
+// doubtful says that it may be done, or go on, and how to find out.
+func (c change[T]) doubtful(err error) error {
+	return ctl.Doubtful(c.Doubt, err, "tidalctl ops show "+c.Operation, "tidalctl status")
+}
+
+// begin asks for it without waiting, or finds what was begun.
+func (c change[T]) begin(ctx, deadline context.Context, members changer) (api.Operation, client.Source, error) {
+	op, source, err := c.Begin(deadline)
+	lost, ok := errors.AsType[*client.LostError](err)
+	if !ok {
+		return op, source, err
+	}
+	if op, source, err = members.Operation(ctx, c.Operation); err != nil {
+		return op, source, c.unknown(lost, err)
+	}
+	return op, source, nil
+}
+
+// ask asks for it and waits. What it says meanwhile is that it waits.
+func (c change[T]) ask(ctx, deadline context.Context, members changer) (T, client.Source, error) {
+	quiet := c.tellOfSilence()
+	done, source, err := c.Do(deadline)
+	quiet()
+	lost, ok := errors.AsType[*client.LostError](err)
+	switch {
+	case !ok:
+		return done, source, err
+	case c.Dry:
+		return done, source, fmt.Errorf("the answer was lost; a dry run changes nothing: %w", lost.Err)
+	case ctx.Err() != nil && c.Unknown == nil: // the work goes on
+		c.Tell("stopped watching; operation " + c.Operation + " goes on: tidalctl ops show " + c.Operation)
+		return done, source, c.doubtful(context.Cause(ctx))
+	}
+	return c.lookUp(ctx, deadline, members, lost)
+}
+
+// silentFor is how long an answer may take before somebody who waits for it is told so, and between two times.
+const silentFor = 5 * time.Second
+
+// tellOfSilence tells of an answer that does not come, until it is called off.
+func (c change[T]) tellOfSilence() (quiet func()) {
+	start, stop := time.Now(), make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		again := time.NewTicker(silentFor)
+		defer again.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-again.C:
+				c.Tell(fmt.Sprintf("no answer yet, after %s of %s; operation %s", time.Since(start).Round(time.Second), c.Timeout, c.Operation))
+			}
+		}
+	})
+	return func() {
+		close(stop)
+		telling.Wait()
+	}
+}
+
 // lookUp finds out what became of a change whose answer was lost: of the operation or, where whoever ran it is
-// gone with its memory, of what it was for.
-func (c change[T]) lookUp(ctx context.Context, members changer, lost *client.LostError) (done T, source client.Source, err error) {
+// gone with its memory, of what it was for. It takes what is left of the time, and enough for one question.
+func (c change[T]) lookUp(ctx, deadline context.Context, members changer, lost *client.LostError) (done T, source client.Source, err error) {
 	if ctx.Err() != nil {
 		return done, source, c.unknown(lost, context.Cause(ctx))
 	}
 	c.Tell("the answer was lost, asking every member for operation " + c.Operation)
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	until, _ := deadline.Deadline()
+	ctx, cancel := context.WithTimeout(ctx, max(time.Until(until), client.ReadTimeout))
 	defer cancel()
-	op, source, err := awaitOperation(ctx, members, c.Operation)
+	op, source, err := awaitOperation(ctx, members, c.Operation, func(_ api.Operation, err error) bool { return err == nil })
 	switch {
+	case err != nil && op.State == api.OperationRunning:
+		return done, source, &ctl.TimeoutError{After: c.Timeout, Last: op.Member + " works on it"}
 	case err != nil && c.Seen != nil:
 		if done, source, seen := c.Seen(ctx); seen {
 			return done, source, nil

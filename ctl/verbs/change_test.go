@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,6 +66,11 @@ func TestChange_ALostAnswer(t *testing.T) {
 		{"of faults, and nobody watches", change[string]{Do: lost, Unknown: faultsRemain("o", time.Minute)}, remembering{done}, true, "operation o was asked for", "", ctl.ExitFaultsRemain},
 		{"nobody watches", change[string]{Do: lost}, remembering{done}, true, "it is not known", "operation o goes on: tidalctl ops show o", ctl.ExitFailed},
 		{"a dry run", change[string]{Do: lost, Dry: true}, remembering{done}, false, "a dry run changes nothing", "", ctl.ExitFailed},
+		{"nobody watches what was begun", change[string]{
+			Begin: func(context.Context) (api.Operation, client.Source, error) { return *done, client.Source{}, nil },
+			Watch: func(context.Context, api.Operation) (string, error) { return "", context.Canceled },
+		}, remembering{done}, true, "it is not known", "", ctl.ExitFailed},
+		{"it runs when the time is up", change[string]{Do: lost, Timeout: time.Nanosecond}, remembering{&api.Operation{State: api.OperationRunning, Member: "us-east"}}, false, "us-east works on it", "", ctl.ExitTimeout},
 		{"what was begun", change[string]{
 			Begin: func(context.Context) (api.Operation, client.Source, error) {
 				_, _, err := lost(context.Background())
@@ -83,7 +89,7 @@ func TestChange_ALostAnswer(t *testing.T) {
 			var told []string
 			var out bytes.Buffer
 			c := tc.change
-			c.NotDone, c.Doubt, c.Operation, c.Timeout = "it was not done", "it is not known", "o", time.Second
+			c.NotDone, c.Doubt, c.Operation, c.Timeout = "it was not done", "it is not known", "o", cmp.Or(c.Timeout, time.Second)
 			c.Tell = func(line string) { told = append(told, line) }
 			c.Document = func(v string, _ client.Source, _ *api.Status) output.Document {
 				return output.Document{Kind: "test", Value: v, Names: []string{v}}
@@ -93,6 +99,11 @@ func TestChange_ALostAnswer(t *testing.T) {
 			if err != nil {
 				f := ctl.Explain(err, ctl.ImpactChange)
 				got, exit = f.What+"\n"+strings.Join(f.Why, "\n"), f.Exit
+				// What was sent and is not known to have failed may have happened: nothing else may be said of it.
+				doubtful := !tc.change.Dry && exit != ctl.ExitRefused
+				if (f.Effect == api.EffectUnknown) != doubtful || strings.Contains(f.What, "it was not done") == doubtful {
+					t.Errorf("what is left: %s, %q", f.Effect, f.What)
+				}
 			}
 			if !strings.Contains(got, tc.want) || exit != tc.exit || !strings.Contains(strings.Join(told, "\n"), tc.told) {
 				t.Errorf("exit %d, want %d, with %q:\n%s\ntold %q, want %q", exit, tc.exit, tc.want, got, told, tc.told)

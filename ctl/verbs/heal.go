@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -40,7 +39,7 @@ type healOptions struct {
 func newHealCmd(f *ctl.Factory, runF func(context.Context, *healOptions) error) *cobra.Command {
 	o := &healOptions{
 		Client: func() (healer, error) { return f.Client(client.ReadTimeout) },
-		Tell:   func(line string) { fmt.Fprintln(f.IO.Err, line) },
+		Tell:   f.Tell,
 	}
 	var all bool
 	cmd := &cobra.Command{
@@ -84,7 +83,7 @@ func runHeal(ctx context.Context, o *healOptions) error {
 		return ctl.Failed(notDone, err)
 	}
 	return change[api.Healed]{
-		NotDone: notDone, Operation: o.Operation, Timeout: o.Timeout, Dry: o.DryRun, Tell: o.Tell,
+		NotDone: notDone, Doubt: notDone, Operation: o.Operation, Timeout: o.Timeout, Dry: o.DryRun, Tell: o.Tell,
 		Do: func(ctx context.Context) (api.Healed, client.Source, error) {
 			return c.Heal(ctx, api.HealRequest{ID: o.ID, DryRun: o.DryRun, OperationID: o.Operation})
 		},
@@ -104,16 +103,11 @@ func runHeal(ctx context.Context, o *healOptions) error {
 // healedAnswer is what a heal prints.
 type healedAnswer struct {
 	api.Healed
-	Observer string      `json:"observer"`
-	Health   *api.Health `json:"health"` // null: the status was not read
-	Quorum   *api.Quorum `json:"quorum"`
+	asSeen
 }
 
 func healedDocument(id string, h api.Healed, source client.Source, s *api.Status) output.Document {
-	a := healedAnswer{Healed: h, Observer: source.Member}
-	if s != nil {
-		a.Health, a.Quorum = &s.Health, &s.Quorum
-	}
+	a := healedAnswer{h, seenBy(source, s)}
 	return output.Document{Kind: "heal", Value: a, Names: faultIDs(h.Healed), View: func(bool) output.View {
 		v := headOf(s)
 		what := "no fault"
@@ -202,16 +196,11 @@ func runFaultsList(ctx context.Context, o *faultsOptions) error {
 // faultsAnswer is what faults list prints.
 type faultsAnswer struct {
 	api.Faults
-	Observer string      `json:"observer"`
-	Health   *api.Health `json:"health"` // null: the status was not read
-	Quorum   *api.Quorum `json:"quorum"`
+	asSeen
 }
 
 func faultsDocument(l api.Faults, source client.Source, s *api.Status) output.Document {
-	a := faultsAnswer{Faults: l, Observer: source.Member}
-	if s != nil {
-		a.Health, a.Quorum = &s.Health, &s.Quorum
-	}
+	a := faultsAnswer{l, seenBy(source, s)}
 	return output.Document{Kind: "faults", Value: a, Names: faultIDs(l.Faults), View: func(bool) output.View {
 		v := headOf(s)
 		if len(l.Faults) == 0 {

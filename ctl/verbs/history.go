@@ -15,6 +15,7 @@ import (
 
 // historian tells the changes of leadership and membership. *client.Client implements it.
 type historian interface {
+	statusReader
 	History(ctx context.Context) (api.History, client.Source, error)
 }
 
@@ -55,22 +56,34 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	if err != nil {
 		return ctl.Failed(notRead, err)
 	}
-	return o.Out.Print(historyDocument(h))
+	return o.Out.Print(historyDocument(h, health(ctx, c)))
 }
 
-func historyDocument(h api.History) output.Document {
+// historyAnswer is what history prints, with the health of the cluster.
+type historyAnswer struct {
+	api.History
+	Health *api.Health `json:"health"` // null: the status was not read
+	Quorum *api.Quorum `json:"quorum"`
+}
+
+func historyDocument(h api.History, s *api.Status) output.Document {
+	a := historyAnswer{History: h}
+	if s != nil {
+		a.Health, a.Quorum = &s.Health, &s.Quorum
+	}
 	var names []string
 	for _, e := range h.Events {
 		names = append(names, e.Member+"/"+e.ID)
 	}
-	return output.Document{Kind: "history", Value: h, Names: names, View: func(bool) output.View {
+	return output.Document{Kind: "history", Value: a, Names: names, View: func(bool) output.View {
 		t := output.Section{Columns: []output.Column{{Title: "time"}, {Title: "seen by"}, {Title: "kind"}, {Title: "what"}}}
 		for _, e := range h.Events {
 			t.Rows = append(t.Rows, []string{e.At.Format(time.RFC3339), e.Member, e.Kind, e.Text})
 		}
-		v := output.View{Sections: []output.Section{t}}
+		v := headOf(s)
+		v.Sections = []output.Section{t}
 		if len(h.Missing) > 0 {
-			v.Notes = []string{"no answer from " + strings.Join(h.Missing, ", ")}
+			v.Notes = append(v.Notes, "no answer from "+strings.Join(h.Missing, ", ")+": what it alone saw is not here")
 		}
 		return v
 	}}

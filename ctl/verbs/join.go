@@ -33,7 +33,8 @@ type localMember interface {
 
 type joinOptions struct {
 	Local   func() (localMember, error)
-	Confirm func(ctx context.Context, yes bool, question string, summary ...string) error
+	Seed    func(url string) (localMember, error)
+	Confirm func(ctx context.Context, yes bool, question string, summary ctl.Summary) error
 	IO      *iostreams.Streams
 	Out     *output.Printer
 
@@ -43,11 +44,14 @@ type joinOptions struct {
 	Yes    bool
 	NoWait bool
 	Stall  time.Duration
+	// Timeout ends the watching, whatever moves; 0: nothing but Stall does.
+	Timeout time.Duration
 }
 
 func newJoinCmd(f *ctl.Factory, runF func(context.Context, *joinOptions) error) *cobra.Command {
 	o := &joinOptions{
 		Local:   func() (localMember, error) { return f.Local(client.EndpointTimeout) },
+		Seed:    func(url string) (localMember, error) { return f.At(url, client.EndpointTimeout) },
 		Confirm: f.Confirm, IO: f.IO,
 	}
 	cmd := &cobra.Command{
@@ -59,14 +63,15 @@ it votes: admit, snapshot, catch up, promote. Any member will do as a seed; the 
 admits. The member asked is the first --endpoint, http://127.0.0.1:9501 where none is given.
 
 It is safe to repeat, also after Ctrl-C: the join goes on without being watched. There is no
-limit of time, but without any progress for --stall-timeout it ends with 124.`,
+limit of time unless --timeout sets one, but without any progress for --stall-timeout it ends
+with 124. Exit 6: the member here belongs to another cluster than the seed.`,
 		Example: `  tidalctl join --seed http://10.0.0.1:9501 --yes
   tidalctl --endpoint http://127.0.0.1:9504 join --seed http://127.0.0.1:9501`,
 		GroupID:     ctl.GroupChange,
 		Annotations: ctl.ImpactChange.Annotation(),
 		Args:        cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Out = f.Printer()
+			o.Out, o.Timeout = f.Printer(), f.Timeout(0)
 			if runF != nil {
 				return runF(cmd.Context(), o)
 			}
@@ -108,10 +113,19 @@ func runJoin(ctx context.Context, o *joinOptions) error {
 	if o.Name != "" && s.Name != o.Name {
 		return ctl.Failed(notDone, &ctl.UsageError{Code: "wrong_member", Detail: fmt.Sprintf("the member here is %s, not %s: name its address with --endpoint", s.Name, o.Name)})
 	}
-	if s.Phase == api.PhaseWaiting || s.Phase == api.PhaseJoining {
+	joins := s.Phase == api.PhaseWaiting || s.Phase == api.PhaseJoining
+	for _, seed := range o.Seeds {
+		if err := o.compare(ctx, s, seed, joins); err != nil {
+			return ctl.Failed(s.Name+" did not join", err)
+		}
+	}
+	if joins {
 		if err := o.invite(ctx, c, s); err != nil {
 			return ctl.Failed(s.Name+" did not join", err)
 		}
+	} else if a := joinStep(s); a.Phase == joinDone {
+		a.Detail = s.Name + " voted before, as member " + s.ID + ": nothing had to be done"
+		return o.Out.Print(joinDocument(a))
 	}
 	if o.NoWait {
 		a := joinStep(s)
@@ -120,8 +134,32 @@ func runJoin(ctx context.Context, o *joinOptions) error {
 	return o.watch(ctx, c, s.Name, start)
 }
 
+// compare refuses a seed that is the member here itself, or that belongs to another cluster than this member does
+// already. A seed that does not answer is none of its business where the member joins: that one asks it anyway.
+func (o *joinOptions) compare(ctx context.Context, here api.LocalStatus, seed string, joins bool) error {
+	c, err := o.Seed(seed)
+	if err != nil {
+		return err
+	}
+	there, _, err := c.LocalStatus(ctx)
+	switch {
+	case err != nil && joins:
+		return nil
+	case err != nil:
+		return ctl.Failed(fmt.Sprintf("it was not found out whether %s, which belongs to cluster %s already, is of the cluster of %s", here.Name, here.ClusterID, seed), err)
+	case there.Name == here.Name && there.Incarnation == here.Incarnation:
+		return &ctl.UsageError{Code: "bad_argument", Detail: fmt.Sprintf("--seed %s is %s itself, the member that was to join: --endpoint names the member that joins, --seed one of the cluster", seed, here.Name),
+			Try: []string{"tidalctl --endpoint http://NEW:9501 join --seed " + seed}}
+	case here.ClusterID != "" && there.ClusterID != "" && here.ClusterID != there.ClusterID:
+		return &ctl.RefusedError{Code: "other_cluster", Detail: fmt.Sprintf("%s belongs to cluster %s, and %s, at %s, to cluster %s: a member joins with an empty directory", here.Name, here.ClusterID, there.Name, seed, there.ClusterID)}
+	}
+	return nil
+}
+
 // find waits a little for a member that is just being started.
 func (o *joinOptions) find(ctx context.Context, c localMember) (api.LocalStatus, error) {
+	p := progress{io: o.IO, prefix: "waiting for the member on this machine", start: time.Now()}
+	defer p.end()
 	ctx, cancel := context.WithTimeout(ctx, min(startsWithin, o.Stall))
 	defer cancel()
 	for {
@@ -129,6 +167,7 @@ func (o *joinOptions) find(ctx context.Context, c localMember) (api.LocalStatus,
 		if err == nil || !client.Transient(err) {
 			return s, err
 		}
+		p.tell("it does not answer yet")
 		select {
 		case <-ctx.Done():
 			return s, err
@@ -146,7 +185,7 @@ func (o *joinOptions) invite(ctx context.Context, c localMember, s api.LocalStat
 		return &ctl.UsageError{Code: "bad_argument", Detail: "--seed is missing: the URL of any member of the cluster", Try: []string{"tidalctl join --seed http://10.0.0.1:9501"}}
 	}
 	summary := fmt.Sprintf("%s joins the cluster of %s, as a learner that becomes a voter by itself. To undo: tidalctl members remove %[1]s", s.Name, strings.Join(o.Seeds, ", "))
-	if err := o.Confirm(ctx, o.Yes, "Join?", summary); err != nil {
+	if err := o.Confirm(ctx, o.Yes, "Join?", ctl.Lines(summary)); err != nil {
 		return err
 	}
 	_, _, err := c.Invite(ctx, api.SeedRequest{Seeds: o.Seeds, Rejoin: o.Rejoin})
@@ -157,7 +196,7 @@ func (o *joinOptions) invite(ctx context.Context, c localMember, s api.LocalStat
 func (o *joinOptions) watch(ctx context.Context, c localMember, name string, start time.Time) error {
 	p := progress{io: o.IO, prefix: "joining " + name, start: start}
 	defer p.end()
-	var last joinAnswer
+	last := joinAnswer{Phase: "nothing", Detail: name + " does not answer"}
 	moved := time.Now()
 	for {
 		s, _, err := c.LocalStatus(ctx)
@@ -165,11 +204,11 @@ func (o *joinOptions) watch(ctx context.Context, c localMember, name string, sta
 		case ctx.Err() != nil:
 			p.end()
 			fmt.Fprintf(o.IO.Err, "stopped watching; %s goes on joining: tidalctl join\n", name)
-			return ctl.Failed("it is not known whether "+name+" joined", context.Cause(ctx))
+			return ctl.Doubtful("it is not known whether "+name+" joined", context.Cause(ctx), "tidalctl join")
 		case err != nil && !client.Transient(err):
 			return ctl.Failed("the join of "+name+" is not watched any more", err)
 		case err != nil:
-			p.tell(err.Error())
+			p.tell("it does not answer")
 		default:
 			a := joinStep(s)
 			if a.Phase != last.Phase || a.Detail != last.Detail {
@@ -182,8 +221,13 @@ func (o *joinOptions) watch(ctx context.Context, c localMember, name string, sta
 			}
 			p.tell(a.Phase + ": " + a.Detail)
 		}
-		if time.Since(moved) > o.Stall {
-			return ctl.Failed(name+" has not joined", &ctl.TimeoutError{After: o.Stall, Last: last.Phase + ": " + last.Detail, Try: []string{"tidalctl why " + name, "tidalctl join"}})
+		stalled := time.Since(moved) > o.Stall
+		if stalled || o.Timeout > 0 && time.Since(start) > o.Timeout {
+			late := &ctl.TimeoutError{After: o.Timeout, Last: last.Phase + ": " + last.Detail}
+			if stalled {
+				late.After = o.Stall
+			}
+			return ctl.Doubtful(name+" has not joined, and goes on trying", late, "tidalctl why "+name, "tidalctl join")
 		}
 		select {
 		case <-ctx.Done():

@@ -26,7 +26,7 @@ type memberChanger interface {
 type memberChangeOptions struct {
 	Client  func() (memberChanger, error)
 	Out     *output.Printer
-	Confirm func(ctx context.Context, summary ...string) error
+	Confirm func(context.Context, ctl.Summary) error
 	Tell    func(string) // progress
 
 	Verb      memberVerb
@@ -105,16 +105,16 @@ func learners(m completionMember) (string, bool) {
 func newMemberChangeCmd(f *ctl.Factory, v memberVerb, runF func(context.Context, *memberChangeOptions) error) *cobra.Command {
 	o := &memberChangeOptions{
 		Client: func() (memberChanger, error) { return f.Client(client.ReadTimeout) },
-		Tell:   func(line string) { fmt.Fprintln(f.IO.Err, line) },
+		Tell:   f.Tell,
 		Verb:   v,
 	}
 	var yes bool
 	var confirm string
-	o.Confirm = func(ctx context.Context, summary ...string) error {
+	o.Confirm = func(ctx context.Context, summary ctl.Summary) error {
 		if v.impact == ctl.ImpactDestroy {
-			return f.ConfirmName(ctx, confirm, o.Name, summary...)
+			return f.ConfirmName(ctx, confirm, o.Name, summary)
 		}
-		return f.Confirm(ctx, yes, "Go on?", summary...)
+		return f.Confirm(ctx, yes, "Go on?", summary)
 	}
 	cmd := &cobra.Command{
 		Use: v.name + " NAME", Short: v.short,
@@ -155,9 +155,7 @@ func runMemberChange(ctx context.Context, o *memberChangeOptions) error {
 	}
 	req := api.MemberRequest{Name: o.Name, OperationID: o.Operation, Override: o.Override, DryRun: o.DryRun, TimeoutMS: promoteMillis(o.Timeout)}
 	if !o.DryRun {
-		asking, cancel := context.WithTimeout(ctx, o.Timeout)
-		defer cancel()
-		if err := o.Confirm(ctx, o.summary(asking, c)...); err != nil {
+		if err := o.Confirm(ctx, o.summary(c)); err != nil {
 			return ctl.Failed(notDone, err)
 		}
 	}
@@ -177,21 +175,25 @@ func runMemberChange(ctx context.Context, o *memberChangeOptions) error {
 }
 
 // summary says how the cluster is, what would be checked, and what it cannot be taken back from.
-func (o *memberChangeOptions) summary(ctx context.Context, c memberChanger) []string {
-	var lines []string
-	if s, _, err := c.Status(ctx); err != nil {
-		lines = append(lines, "The cluster did not answer: "+err.Error())
-	} else {
-		lines = append(lines, s.Health.Level+", "+headline(s.Quorum, s.Leader, s.Term))
-	}
-	if dry, _, err := c.ChangeMember(ctx, o.Verb.name, api.MemberRequest{Name: o.Name, DryRun: true, TimeoutMS: api.MinMemberTimeoutMS * 20}); err == nil {
-		for _, check := range dry.Checks {
-			if !check.OK {
-				lines = append(lines, "check "+check.Code+" says no: "+check.Detail)
+func (o *memberChangeOptions) summary(c memberChanger) ctl.Summary {
+	return func(ctx context.Context) []string {
+		ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+		var lines []string
+		if s, _, err := c.Status(ctx); err != nil {
+			lines = append(lines, notAnswered(err))
+		} else {
+			lines = append(lines, standing(s))
+		}
+		if dry, _, err := c.ChangeMember(ctx, o.Verb.name, api.MemberRequest{Name: o.Name, DryRun: true, TimeoutMS: api.MinMemberTimeoutMS * 20}); err == nil {
+			for _, check := range dry.Checks {
+				if !check.OK {
+					lines = append(lines, "check "+check.Code+" says no: "+check.Detail)
+				}
 			}
 		}
+		return append(lines, fmt.Sprintf(o.Verb.effect, o.Name))
 	}
-	return append(lines, fmt.Sprintf(o.Verb.effect, o.Name))
 }
 
 // seen reports whether the membership is as was asked for.
@@ -222,16 +224,14 @@ func (o *memberChangeOptions) roleIn(m api.Members) (role, id string) {
 // memberChangeAnswer is what a change of the membership prints: the members' answer, and who gave it.
 type memberChangeAnswer struct {
 	api.MemberChanged
-	Observer string      `json:"observer"`
-	Health   *api.Health `json:"health"` // null: the status was not read
-	Quorum   *api.Quorum `json:"quorum"`
+	asSeen
 }
 
 func memberChangeDocument(c api.MemberChanged, source client.Source, s *api.Status) output.Document {
-	a := memberChangeAnswer{MemberChanged: c, Observer: source.Member}
+	a := memberChangeAnswer{c, seenBy(source, s)}
 	var leader *string
 	if s != nil {
-		a.Health, a.Quorum, leader = &s.Health, &s.Quorum, s.Leader
+		leader = s.Leader
 	}
 	return output.Document{Kind: "member-change", Value: a, Names: []string{c.Name}, View: func(bool) output.View {
 		v := healthView(a.Health, a.Quorum, leader, c.Term)

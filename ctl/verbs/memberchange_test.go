@@ -114,16 +114,14 @@ func TestMembersRemove_AsksForTheName(t *testing.T) {
 			t.Errorf("%s: exit %d, %s%s", args, exit, out, errs)
 		}
 	}
-	for _, req := range c.asked {
-		if !req.DryRun {
-			t.Errorf("asked %+v before it was confirmed", req)
-		}
+	if len(c.asked) > 0 { // the checks are for somebody who is asked
+		t.Errorf("asked %+v where nobody was there to confirm it", c.asked)
 	}
 	exit, out, errs := run(t, []string{url}, "members", "remove", "ap-south", "--confirm=ap-south", "--override=rest_reachable")
 	if exit != 0 || errs != "" || !strings.Contains(out, "ap-south, member 3, is removed from index 126 on") || !strings.Contains(out, "present_majority") {
 		t.Errorf("remove: exit %d, %s%s", exit, out, errs)
 	}
-	if req := c.asked[len(c.asked)-1]; req.Name != "ap-south" || req.DryRun || len(req.Override) != 1 || len(req.OperationID) != 24 {
+	if req := c.asked[0]; len(c.asked) != 1 || req.Name != "ap-south" || req.DryRun || len(req.Override) != 1 || len(req.OperationID) != 24 {
 		t.Errorf("asked %+v", req)
 	}
 	if exit, out, _ := run(t, []string{url}, "members", "remove", "ap-south", "--dry-run"); exit != 0 || !strings.Contains(out, "dry run: it would be done; nothing changed") {
@@ -248,5 +246,47 @@ func TestJoin_TellsEveryPhase(t *testing.T) {
 	stuck := &changing{steps: joining()[1:2]}
 	if exit, _, errs := run(t, []string{stuck.start(t)}, "join", "--seed", "http://a:1", "--yes", "--stall-timeout", "500ms"); exit != 124 || !strings.Contains(errs, "name_taken") {
 		t.Errorf("join that does not move: exit %d, %s", exit, errs)
+	}
+}
+
+// Whoever mistakes the member that joins for the one that is asked is told so, and nobody is asked to join.
+func TestJoin_ComparesTheSeed(t *testing.T) {
+	t.Parallel()
+	local := func(name, cluster string, phase string) api.LocalStatus {
+		x := joining()[len(joining())-1]
+		x.Name, x.Incarnation, x.ClusterID, x.Phase = name, name, cluster, phase
+		if cluster == "" {
+			x.ID = ""
+		}
+		return x
+	}
+	here := &changing{steps: []api.LocalStatus{local("us-east", "a", api.PhaseServing)}}
+	empty := &changing{steps: []api.LocalStatus{local("eu-west", "", api.PhaseJoining)}}
+	url := here.start(t)
+	same := (&changing{steps: []api.LocalStatus{local("us-west", "a", api.PhaseServing)}}).start(t)
+	other := (&changing{steps: []api.LocalStatus{local("x", "b", api.PhaseServing)}}).start(t)
+	for _, tc := range []struct {
+		at, seed string
+		exit     int
+		want     string
+	}{
+		{url, url, 64, "--endpoint names the member that joins"},
+		{empty.start(t), "", 64, "--seed is missing"},
+		{url, other, 6, "us-east belongs to cluster a, and x, at " + other + ", to cluster b"},
+		{url, dead(t), 7, "it was not found out whether us-east, which belongs to cluster a already"},
+		{url, same, 0, "us-east voted before, as member 4: nothing had to be done"},
+		{url, "db1:9501", 64, "want a URL like"},
+	} {
+		args := []string{"join", "--yes"}
+		if tc.seed != "" {
+			args = append(args, "--seed", tc.seed)
+		}
+		exit, out, errs := run(t, []string{tc.at}, args...)
+		if exit != tc.exit || !strings.Contains(out+errs, tc.want) {
+			t.Errorf("join --seed %s: exit %d, want %d with %q: %s%s", tc.seed, exit, tc.exit, tc.want, out, errs)
+		}
+	}
+	if len(here.seeds)+len(empty.seeds) > 0 {
+		t.Errorf("told %v %v", here.seeds, empty.seeds)
 	}
 }

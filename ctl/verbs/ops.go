@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidaldb/tidal/ctl"
 	"github.com/tidaldb/tidal/ctl/client"
+	"github.com/tidaldb/tidal/ctl/iostreams"
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/tui/words"
@@ -20,6 +21,7 @@ type operationReader interface {
 
 type opsOptions struct {
 	Client func() (operationReader, error)
+	IO     *iostreams.Streams
 	Out    *output.Printer
 
 	ID      string
@@ -42,7 +44,7 @@ an id; the member that ran it remembers it, over a restart too. All members are 
 }
 
 func newOpsShowCmd(f *ctl.Factory, use, short string, wait bool) *cobra.Command {
-	o := &opsOptions{Client: func() (operationReader, error) { return f.Client(f.Timeout(0)) }, Wait: wait}
+	o := &opsOptions{Client: func() (operationReader, error) { return f.Client(client.ReadTimeout) }, IO: f.IO, Wait: wait}
 	return &cobra.Command{
 		Use:         use,
 		Short:       short,
@@ -63,34 +65,75 @@ func runOpsShow(ctx context.Context, o *opsOptions) error {
 	if err != nil {
 		return ctl.Failed(notShown, err)
 	}
-	op, source, err := c.Operation(ctx, o.ID)
-	if o.Wait && err == nil {
-		deadline, cancel := context.WithTimeout(ctx, o.Timeout)
-		defer cancel()
-		op, source, err = awaitOperation(deadline, c, o.ID)
-		if deadline.Err() != nil && ctx.Err() == nil {
-			err = &ctl.TimeoutError{After: o.Timeout, Last: "it runs", Try: []string{"tidalctl ops show " + o.ID}}
-		}
+	show := c.Operation
+	if o.Wait {
+		show = func(ctx context.Context, id string) (api.Operation, client.Source, error) { return o.wait(ctx, c) }
 	}
+	op, source, err := show(ctx, o.ID)
 	if err != nil {
 		return ctl.Failed(notShown, err)
 	}
 	if op.Problem != nil {
-		return ctl.Failed(op.Verb+" failed", &client.ProblemError{Endpoint: source.Endpoint, Member: op.Member, Problem: op.Problem})
+		what := op.Verb + " failed"
+		if op.State == api.OperationUnknown {
+			what = "it is not known what became of " + op.Verb
+		}
+		return &ctl.ActionError{What: what, Err: &client.ProblemError{Endpoint: source.Endpoint, Member: op.Member, Problem: op.Problem}, Effect: op.Problem.Effect}
 	}
 	return o.Out.Print(operationDocument(op))
 }
 
-// awaitOperation asks until the operation has ended.
-func awaitOperation(ctx context.Context, c operationReader, id string) (api.Operation, client.Source, error) {
+// wait asks until the operation has ended, also while nobody answers that may know of it.
+func (o *opsOptions) wait(ctx context.Context, c operationReader) (api.Operation, client.Source, error) {
+	deadline, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	p := progress{io: o.IO, prefix: "waiting for operation " + o.ID, start: time.Now()}
+	defer p.end()
+	last := "nobody has answered yet"
+	op, source, err := awaitOperation(deadline, c, o.ID, func(op api.Operation, err error) bool {
+		switch {
+		case err == nil && op.Progress == nil:
+			last = op.Verb + " runs on " + words.Or(op.Member)
+		case err == nil:
+			last = op.Verb + " runs on " + words.Or(op.Member) + ", " + progressLine(op.Progress)
+		case client.Transient(err):
+			last = "nobody answers who may know of it"
+		default:
+			return false
+		}
+		p.tell(last)
+		return true
+	})
+	if deadline.Err() == nil {
+		return op, source, err
+	}
+	what := "operation " + o.ID + " has not ended"
+	try := []string{"tidalctl ops wait " + o.ID, "tidalctl status"}
+	if ctx.Err() != nil {
+		return op, source, ctl.Doubtful(what, context.Cause(ctx), try...)
+	}
+	return op, source, ctl.Doubtful(what, &ctl.TimeoutError{After: o.Timeout, Last: last}, try...)
+}
+
+// awaitOperation asks until the operation has ended. Where it runs, or the question failed, look says whether to
+// ask on. When ctx ends first, the error is its cause, and the operation as it was last seen.
+func awaitOperation(ctx context.Context, c operationReader, id string, look func(api.Operation, error) bool) (last api.Operation, source client.Source, err error) {
 	for {
-		op, source, err := c.Operation(ctx, id)
-		if err != nil || op.State != api.OperationRunning {
-			return op, source, err
+		op, from, err := c.Operation(ctx, id)
+		switch {
+		case err == nil && op.State != api.OperationRunning:
+			return op, from, nil
+		case ctx.Err() != nil:
+			return last, source, context.Cause(ctx)
+		case err == nil:
+			last, source = op, from
+		}
+		if !look(op, err) {
+			return last, source, err
 		}
 		select {
 		case <-ctx.Done():
-			return op, source, context.Cause(ctx)
+			return last, source, context.Cause(ctx)
 		case <-time.After(pollInterval):
 		}
 	}
@@ -116,6 +159,7 @@ func operationsTable(ops []api.Operation) output.Section {
 
 // operationsReader asks every member for its operations. *client.Client implements it.
 type operationsReader interface {
+	statusReader
 	Operations(context.Context) ([]api.Operation, []client.Attempt, error)
 }
 
@@ -152,29 +196,34 @@ func runOpsList(ctx context.Context, o *opsListOptions) error {
 	if err != nil {
 		return ctl.Failed("the operations were not read", err)
 	}
-	return o.Out.Print(operationsDocument(ops, silent))
+	return o.Out.Print(operationsDocument(ops, silent, health(ctx, c)))
 }
 
 // operationsAnswer is what ops list prints.
 type operationsAnswer struct {
 	Operations []api.Operation  `json:"operations"`
 	Failed     []client.Attempt `json:"failed"` // who did not answer
+	Health     *api.Health      `json:"health"` // null: the status was not read
+	Quorum     *api.Quorum      `json:"quorum"`
 }
 
-func operationsDocument(ops []api.Operation, silent []client.Attempt) output.Document {
+func operationsDocument(ops []api.Operation, silent []client.Attempt, s *api.Status) output.Document {
 	a := operationsAnswer{Operations: ops, Failed: []client.Attempt{}}
+	if s != nil {
+		a.Health, a.Quorum = &s.Health, &s.Quorum
+	}
 	a.Failed = append(a.Failed, silent...)
 	names := make([]string, len(ops))
 	for i, op := range ops {
 		names[i] = op.Op
 	}
 	return output.Document{Kind: "operations", Value: a, Names: names, View: func(bool) output.View {
-		var v output.View
+		v := headOf(s)
 		for _, s := range silent {
-			v.Notes = append(v.Notes, s.String())
+			v.Notes = append(v.Notes, "no answer from "+s.String()+": what it began is not here")
 		}
 		if len(ops) == 0 {
-			v.Notes = append(v.Notes, "no member remembers an operation")
+			v.Notes = append(v.Notes, "no member that answers remembers an operation")
 		} else {
 			v.Sections = []output.Section{operationsTable(ops)}
 		}

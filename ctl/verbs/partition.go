@@ -29,7 +29,7 @@ type partitioner interface {
 type partitionOptions struct {
 	Client  func() (partitioner, error)
 	Out     *output.Printer
-	Confirm func(ctx context.Context, given, name string, summary ...string) error
+	Confirm func(ctx context.Context, given, name string, summary ctl.Summary) error
 	Tell    func(string)
 
 	Isolate   []string
@@ -47,7 +47,7 @@ func newPartitionCmd(f *ctl.Factory, runF func(context.Context, *partitionOption
 	o := &partitionOptions{
 		Client:  func() (partitioner, error) { return f.Client(client.ReadTimeout) },
 		Confirm: f.ConfirmName,
-		Tell:    func(line string) { fmt.Fprintln(f.IO.Err, line) },
+		Tell:    f.Tell,
 	}
 	cmd := &cobra.Command{
 		Use:   "partition (--isolate NAME | --split A,B/C,D) --for DURATION",
@@ -161,12 +161,13 @@ func runPartition(ctx context.Context, o *partitionOptions) error {
 		return ctl.Failed(notDone, err)
 	}
 	if !o.DryRun {
-		if err := o.Confirm(ctx, o.Confirmed, o.target(), o.summary(ctx, c)...); err != nil {
+		if err := o.Confirm(ctx, o.Confirmed, o.target(), o.summary(c)); err != nil {
 			return ctl.Failed(notDone, err)
 		}
 	}
 	return change[api.Partitioned]{
-		NotDone: notDone, Operation: o.Operation, Timeout: o.Timeout, Dry: o.DryRun, Tell: o.Tell,
+		NotDone: notDone, Doubt: "it is not known whether the members are cut off",
+		Operation: o.Operation, Timeout: o.Timeout, Dry: o.DryRun, Tell: o.Tell,
 		Do: func(ctx context.Context) (api.Partitioned, client.Source, error) {
 			return c.Partition(ctx, o.request())
 		},
@@ -182,47 +183,43 @@ func runPartition(ctx context.Context, o *partitionOptions) error {
 }
 
 // summary says who, what and how to undo it.
-func (o *partitionOptions) summary(ctx context.Context, c partitioner) []string {
-	if o.Confirmed != "" {
-		return nil
-	}
-	does := "dropped"
-	if o.Delay > 0 {
-		does = "held up for " + o.Delay.String()
-	}
-	way := map[string]string{"": "what goes between them and the others is", api.DirectionOut: "what they send the others is", api.DirectionIn: "what the others send them is"}[o.OneWay]
-	lines := []string{fmt.Sprintf("%s: for %s, %s %s. To undo: tidalctl heal %s", o.target(), o.For, way, does, o.Operation)}
-	s, _, err := c.Status(ctx)
-	if err != nil {
-		return append(lines, "The cluster did not answer: "+err.Error())
-	}
-	if s.Leader != nil && slices.Contains(o.Isolate, *s.Leader) && o.Delay == 0 {
-		lines = append(lines, *s.Leader+" leads: another member will be elected, if a majority is left")
-	}
-	lines = append([]string{s.Health.Level + ", " + headline(s.Quorum, s.Leader, s.Term)}, lines...)
-	dry := o.request()
-	dry.DryRun, dry.OperationID = true, ""
-	if p, _, err := c.Partition(ctx, dry); err == nil { // or else the real one says why not
-		for _, check := range p.Checks {
-			lines = append(lines, check.Detail)
+func (o *partitionOptions) summary(c partitioner) ctl.Summary {
+	return func(ctx context.Context) []string {
+		ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+		does := "dropped"
+		if o.Delay > 0 {
+			does = "held up for " + o.Delay.String()
 		}
+		way := map[string]string{"": "what goes between them and the others is", api.DirectionOut: "what they send the others is", api.DirectionIn: "what the others send them is"}[o.OneWay]
+		what := fmt.Sprintf("%s: for %s, %s %s. To undo: tidalctl heal %s", o.target(), o.For, way, does, o.Operation)
+		s, _, err := c.Status(ctx)
+		if err != nil {
+			return []string{what, notAnswered(err)}
+		}
+		lines := []string{standing(s), what}
+		if s.Leader != nil && slices.Contains(o.Isolate, *s.Leader) && o.Delay == 0 {
+			lines = append(lines, *s.Leader+" leads: another member will be elected, if a majority is left")
+		}
+		dry := o.request()
+		dry.DryRun, dry.OperationID = true, ""
+		if p, _, err := c.Partition(ctx, dry); err == nil { // or else the real one says why not
+			for _, check := range p.Checks {
+				lines = append(lines, check.Detail)
+			}
+		}
+		return lines
 	}
-	return lines
 }
 
 // partitionedAnswer is what a partition prints.
 type partitionedAnswer struct {
 	api.Partitioned
-	Observer string      `json:"observer"`
-	Health   *api.Health `json:"health"` // null: the status was not read
-	Quorum   *api.Quorum `json:"quorum"`
+	asSeen
 }
 
 func partitionedDocument(p api.Partitioned, source client.Source, s *api.Status) output.Document {
-	a := partitionedAnswer{Partitioned: p, Observer: source.Member}
-	if s != nil {
-		a.Health, a.Quorum = &s.Health, &s.Quorum
-	}
+	a := partitionedAnswer{p, seenBy(source, s)}
 	return output.Document{Kind: "partition", Value: a, Names: []string{p.ID}, View: func(bool) output.View {
 		v := headOf(s)
 		switch {
@@ -239,14 +236,6 @@ func partitionedDocument(p api.Partitioned, source client.Source, s *api.Status)
 		}
 		return v
 	}}
-}
-
-// headOf is the first line, of a status that may be missing.
-func headOf(s *api.Status) output.View {
-	if s == nil {
-		return healthView(nil, nil, nil, 0)
-	}
-	return healthView(&s.Health, &s.Quorum, s.Leader, s.Term)
 }
 
 // notTaken makes a line of each member that did not do its part.

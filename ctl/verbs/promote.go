@@ -32,7 +32,7 @@ type promoter interface {
 type promoteOptions struct {
 	Client  func() (promoter, error)
 	Out     *output.Printer
-	Confirm func(ctx context.Context, yes bool, question string, summary ...string) error
+	Confirm func(ctx context.Context, yes bool, question string, summary ctl.Summary) error
 	Tell    func(string) // progress
 
 	Name      string
@@ -69,7 +69,7 @@ func newTransferCmd(f *ctl.Factory, runF func(context.Context, *promoteOptions) 
 	o := &promoteOptions{
 		Client:  func() (promoter, error) { return f.Client(client.ReadTimeout) },
 		Confirm: f.Confirm,
-		Tell:    func(line string) { fmt.Fprintln(f.IO.Err, line) },
+		Tell:    f.Tell,
 	}
 	cmd := &cobra.Command{
 		Use:   "transfer NAME",
@@ -112,7 +112,7 @@ func runPromote(ctx context.Context, o *promoteOptions) error {
 	}
 	req := api.PromoteRequest{Region: o.Name, OperationID: o.Operation, DryRun: o.DryRun, TimeoutMS: promoteMillis(o.Timeout)}
 	if !o.DryRun {
-		if err := o.Confirm(ctx, o.Yes, "Make "+o.Name+" the leader?", o.summary(ctx, c)...); err != nil {
+		if err := o.Confirm(ctx, o.Yes, "Make "+o.Name+" the leader?", o.summary(c)); err != nil {
 			return ctl.Failed(notDone, err)
 		}
 	}
@@ -140,43 +140,28 @@ func promoteMillis(timeout time.Duration) int64 {
 }
 
 // summary says who, what and how to undo it.
-func (o *promoteOptions) summary(ctx context.Context, c promoter) []string {
-	if o.Yes {
-		return nil
+func (o *promoteOptions) summary(c promoter) ctl.Summary {
+	return func(ctx context.Context) []string {
+		s, _, err := c.Status(ctx)
+		if err != nil {
+			return []string{notAnswered(err)}
+		}
+		lines := []string{standing(s)}
+		if s.Leader != nil && *s.Leader != o.Name {
+			lines = append(lines, fmt.Sprintf("Leadership moves from %s to %s. Writes wait for less than an election timeout. To undo: tidalctl promote %[1]s", *s.Leader, o.Name))
+		}
+		return lines
 	}
-	s, _, err := c.Status(ctx)
-	if err != nil {
-		return []string{"The cluster did not answer: " + err.Error()}
-	}
-	lines := []string{s.Health.Level + ", " + headline(s.Quorum, s.Leader, s.Term)}
-	if s.Leader != nil && *s.Leader != o.Name {
-		lines = append(lines, fmt.Sprintf("Leadership moves from %s to %s. Writes wait for less than an election timeout. To undo: tidalctl promote %[1]s", *s.Leader, o.Name))
-	}
-	return lines
-}
-
-// health reads the status for the first line; nil where it cannot.
-func health(ctx context.Context, c statusReader) *api.Status {
-	s, _, err := c.Status(ctx)
-	if err != nil {
-		return nil
-	}
-	return &s
 }
 
 // promotedAnswer is what a promote prints: the members' answer, and who gave it.
 type promotedAnswer struct {
 	api.Promoted
-	Observer string      `json:"observer"`
-	Health   *api.Health `json:"health"` // null: the status was not read
-	Quorum   *api.Quorum `json:"quorum"`
+	asSeen
 }
 
 func promotedDocument(p api.Promoted, source client.Source, s *api.Status) output.Document {
-	a := promotedAnswer{Promoted: p, Observer: source.Member}
-	if s != nil {
-		a.Health, a.Quorum = &s.Health, &s.Quorum
-	}
+	a := promotedAnswer{p, seenBy(source, s)}
 	return output.Document{Kind: "promote", Value: a, Names: []string{nameOr(p.Leader)}, View: func(bool) output.View {
 		v := healthView(a.Health, a.Quorum, p.Leader, p.Term)
 		switch {

@@ -23,12 +23,13 @@ type clearer interface {
 type quarantineOptions struct {
 	Client  func() (clearer, error)
 	Out     *output.Printer
-	Confirm func(ctx context.Context, given, name string, summary ...string) error
+	Confirm func(ctx context.Context, given, name string, summary ctl.Summary) error
 	Tell    func(string) // progress
 
 	Name      string // of show: empty: all
 	Confirmed string
 	DryRun    bool
+	Timeout   time.Duration
 	Operation string
 }
 
@@ -53,7 +54,7 @@ func newQuarantineOptions(f *ctl.Factory) *quarantineOptions {
 	return &quarantineOptions{
 		Client:  func() (clearer, error) { return f.Client(client.ReadTimeout) },
 		Confirm: f.ConfirmName,
-		Tell:    func(line string) { fmt.Fprintln(f.IO.Err, line) },
+		Tell:    f.Tell,
 	}
 }
 
@@ -176,7 +177,7 @@ live data is not touched, and a quarantine does not end by it.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeMembers(f),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Name, o.Out, o.Operation = args[0], f.Printer(), client.NewOperationID()
+			o.Name, o.Out, o.Timeout, o.Operation = args[0], f.Printer(), f.Timeout(promoteTimeout), client.NewOperationID()
 			return runQuarantineClear(cmd.Context(), o)
 		},
 	}
@@ -193,13 +194,13 @@ func runQuarantineClear(ctx context.Context, o *quarantineOptions) error {
 	}
 	req := api.ClearRequest{Region: o.Name, DryRun: o.DryRun, OperationID: o.Operation}
 	if !o.DryRun {
-		if err := o.Confirm(ctx, o.Confirmed, o.Name, "The data that quarantines of "+o.Name+" kept is removed for good."); err != nil {
+		if err := o.Confirm(ctx, o.Confirmed, o.Name, ctl.Lines("The data that quarantines of "+o.Name+" kept is removed for good.")); err != nil {
 			return ctl.Failed(notDone, err)
 		}
 	}
 	return change[api.Cleared]{
 		NotDone: notDone, Doubt: "it is not known whether anything of " + o.Name + " was removed",
-		Operation: o.Operation, Timeout: promoteTimeout, Dry: o.DryRun, Tell: o.Tell,
+		Operation: o.Operation, Timeout: o.Timeout, Dry: o.DryRun, Tell: o.Tell,
 		Do:       func(ctx context.Context) (api.Cleared, client.Source, error) { return c.ClearKept(ctx, req) },
 		Document: clearedDocument,
 	}.run(ctx, c, o.Out)
@@ -208,21 +209,13 @@ func runQuarantineClear(ctx context.Context, o *quarantineOptions) error {
 // clearedAnswer is what quarantine clear prints.
 type clearedAnswer struct {
 	api.Cleared
-	Observer string      `json:"observer"`
-	Health   *api.Health `json:"health"` // null: the status was not read
-	Quorum   *api.Quorum `json:"quorum"`
+	asSeen
 }
 
 func clearedDocument(r api.Cleared, source client.Source, s *api.Status) output.Document {
-	a := clearedAnswer{Cleared: r, Observer: source.Member}
-	if s != nil {
-		a.Health, a.Quorum = &s.Health, &s.Quorum
-	}
+	a := clearedAnswer{r, seenBy(source, s)}
 	return output.Document{Kind: "cleared", Value: a, Names: []string{r.Region}, View: func(bool) output.View {
-		var v output.View
-		if s != nil {
-			v = healthView(a.Health, a.Quorum, s.Leader, s.Term)
-		}
+		v := headOf(s)
 		verb := "removed"
 		if r.DryRun {
 			verb = "dry run: would remove"

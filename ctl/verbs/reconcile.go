@@ -39,7 +39,7 @@ type reconcileOptions struct {
 func newReconcileCmd(f *ctl.Factory, runF func(context.Context, *reconcileOptions) error) *cobra.Command {
 	o := &reconcileOptions{
 		Client: func() (reconciler, error) { return f.Client(client.ReadTimeout) },
-		Tell:   func(line string) { fmt.Fprintln(f.IO.Err, line) },
+		Tell:   f.Tell,
 	}
 	cmd := &cobra.Command{
 		Use:   "reconcile NAME",
@@ -101,20 +101,13 @@ func runReconcile(ctx context.Context, o *reconcileOptions) error {
 // reconciledAnswer is what a reconcile prints: the member's answer, and who gave it.
 type reconciledAnswer struct {
 	api.Reconciled
-	Observer string      `json:"observer"`
-	Health   *api.Health `json:"health"` // null: the status was not read
-	Quorum   *api.Quorum `json:"quorum"`
+	asSeen
 }
 
 func reconciledDocument(r api.Reconciled, source client.Source, s *api.Status) output.Document {
-	a := reconciledAnswer{Reconciled: r, Observer: source.Member}
-	var leader *string
-	var term uint64
-	if s != nil {
-		a.Health, a.Quorum, leader, term = &s.Health, &s.Quorum, s.Leader, s.Term
-	}
+	a := reconciledAnswer{r, seenBy(source, s)}
 	return output.Document{Kind: "reconcile", Value: a, Names: []string{r.Region}, View: func(bool) output.View {
-		v := healthView(a.Health, a.Quorum, leader, term)
+		v := headOf(s)
 		observer := words.Or(a.Observer)
 		switch {
 		case r.DryRun && r.OpsApplied > 0:

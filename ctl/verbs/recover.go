@@ -35,7 +35,7 @@ type recoverer interface {
 type recoverOptions struct {
 	Client  func() (recoverer, error)
 	Out     *output.Printer
-	Confirm func(ctx context.Context, given, name string, summary ...string) error
+	Confirm func(ctx context.Context, given, name string, summary ctl.Summary) error
 	Tell    func(string)
 	Now     func() time.Time
 	Nonce   func() uint64
@@ -69,7 +69,7 @@ func recoverOptionsOf(f *ctl.Factory, timeout time.Duration) *recoverOptions {
 	return &recoverOptions{
 		Client:  func() (recoverer, error) { return f.Client(f.Timeout(timeout)) },
 		Confirm: f.ConfirmName,
-		Tell:    func(line string) { fmt.Fprintln(f.IO.Err, line) },
+		Tell:    f.Tell,
 		Now:     time.Now,
 		Nonce: func() uint64 {
 			var b [8]byte
@@ -227,7 +227,7 @@ func runRecoverApply(ctx context.Context, o *recoverOptions) error {
 	if err != nil {
 		return ctl.Failed(notDone, err)
 	}
-	if err := o.Confirm(ctx, o.Confirmed, p.Survivor.Name, planSummary(p)...); err != nil {
+	if err := o.Confirm(ctx, o.Confirmed, p.Survivor.Name, ctl.Lines(planSummary(p)...)); err != nil {
 		return ctl.Failed(notDone, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
@@ -236,6 +236,9 @@ func runRecoverApply(ctx context.Context, o *recoverOptions) error {
 	if _, lost := errors.AsType[*client.LostError](err); lost && ctx.Err() == nil {
 		o.Tell("the answer was lost; asking again, which changes nothing where it was carried out")
 		answer, err = c.Recover(ctx, p)
+	}
+	if _, lost := errors.AsType[*client.LostError](err); lost {
+		return ctl.Doubtful("it is not known whether the cluster was recovered", err, "tidalctl recover apply "+o.File)
 	}
 	if err != nil {
 		return ctl.Failed(notDone, err)

@@ -15,9 +15,6 @@ import (
 	"github.com/tidaldb/tidal/tui/words"
 )
 
-// reseedPoll is how often a reseed is looked at.
-const reseedPoll = 250 * time.Millisecond
-
 // reseeder has a member's data replaced and can be asked what became of it. *client.Client implements it.
 type reseeder interface {
 	changer
@@ -28,7 +25,7 @@ type reseeder interface {
 type reseedOptions struct {
 	Client  func() (reseeder, error)
 	Out     *output.Printer
-	Confirm func(ctx context.Context, given, name string, summary ...string) error
+	Confirm func(ctx context.Context, given, name string, summary ctl.Summary) error
 	Tell    func(line string) // progress
 
 	Name      string
@@ -37,6 +34,7 @@ type reseedOptions struct {
 	DryRun    bool
 	NoWait    bool
 	Stall     time.Duration
+	Timeout   time.Duration // of all of it; 0: none
 	Operation string
 }
 
@@ -45,7 +43,7 @@ func newReseedCmd(f *ctl.Factory, runF func(context.Context, *reseedOptions) err
 	o := &reseedOptions{
 		Client:  func() (reseeder, error) { return f.Client(client.ReadTimeout) },
 		Confirm: f.ConfirmName,
-		Tell:    func(line string) { fmt.Fprintln(f.IO.Err, line) },
+		Tell:    f.Tell,
 	}
 	cmd := &cobra.Command{
 		Use:   "reseed NAME",
@@ -58,8 +56,8 @@ a leader hands over first. Nothing that was acknowledged is lost. What is asked 
 latched on the member's disk: it is carried out also after a restart, and goes on where
 a transfer broke.
 
-There is no time limit in all. If nothing moves for --stall-timeout the command gives up
-with exit 124; the reseed stays latched and is tried on.`,
+There is no time limit in all, unless --timeout sets one. If nothing moves for
+--stall-timeout the command gives up with exit 124; the reseed stays latched and is tried on.`,
 		Example: `  tidalctl reseed us-west
   tidalctl reseed us-west --from ap-south --confirm=us-west
   tidalctl reseed us-west --dry-run`,
@@ -68,7 +66,7 @@ with exit 124; the reseed stays latched and is tried on.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeMembers(f),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Name, o.Out, o.Operation = args[0], f.Printer(), client.NewOperationID()
+			o.Name, o.Out, o.Timeout, o.Operation = args[0], f.Printer(), f.Timeout(0), client.NewOperationID()
 			if runF != nil {
 				return runF(cmd.Context(), o)
 			}
@@ -91,12 +89,13 @@ func runReseed(ctx context.Context, o *reseedOptions) error {
 	}
 	req := api.ReseedRequest{Region: o.Name, From: o.From, DryRun: o.DryRun, OperationID: o.Operation, StallTimeoutMS: o.Stall.Milliseconds()}
 	if !o.DryRun {
-		if err := o.Confirm(ctx, o.Confirmed, o.Name, o.summary(ctx, c)...); err != nil {
+		if err := o.Confirm(ctx, o.Confirmed, o.Name, o.summary(c)); err != nil {
 			return ctl.Failed(notDone, err)
 		}
 	}
 	return change[api.Reseeded]{
-		NotDone: notDone, Operation: o.Operation, Dry: o.DryRun, NoWait: o.NoWait, Tell: o.Tell,
+		NotDone: notDone, Doubt: "it is not known whether " + o.Name + " was reseeded",
+		Operation: o.Operation, Timeout: promoteTimeout, Dry: o.DryRun, NoWait: o.NoWait, Tell: o.Tell,
 		Do:       func(ctx context.Context) (api.Reseeded, client.Source, error) { return c.Reseed(ctx, req) },
 		Begin:    func(ctx context.Context) (api.Operation, client.Source, error) { return c.BeginReseed(ctx, req) },
 		Watch:    func(ctx context.Context, op api.Operation) (api.Reseeded, error) { return o.watch(ctx, c, op) },
@@ -106,53 +105,58 @@ func runReseed(ctx context.Context, o *reseedOptions) error {
 }
 
 // summary says what is about to happen.
-func (o *reseedOptions) summary(ctx context.Context, c reseeder) []string {
-	if o.Confirmed != "" {
-		return nil
+func (o *reseedOptions) summary(c reseeder) ctl.Summary {
+	return func(ctx context.Context) []string {
+		s, _, err := c.Status(ctx)
+		if err != nil {
+			return []string{notAnswered(err)}
+		}
+		from := "the leader"
+		if o.From != "" {
+			from = o.From
+		}
+		return []string{standing(s), fmt.Sprintf("The data of %s is replaced by that of %s. Its identity and its votes stay.", o.Name, from)}
 	}
-	s, _, err := c.Status(ctx)
-	if err != nil {
-		return []string{"The cluster did not answer: " + err.Error()}
-	}
-	from := "the leader"
-	if o.From != "" {
-		from = o.From
-	}
-	lines := []string{s.Health.Level + ", " + headline(s.Quorum, s.Leader, s.Term)}
-	return append(lines, fmt.Sprintf("The data of %s is replaced by that of %s. Its identity and its votes stay.", o.Name, from))
 }
 
-// watch follows the operation to its end and tells its progress.
+// watch follows the operation to its end and tells its progress, also while nobody answers.
 func (o *reseedOptions) watch(ctx context.Context, c reseeder, op api.Operation) (done api.Reseeded, err error) {
-	poll := time.NewTicker(reseedPoll)
-	defer poll.Stop()
-	told, heard := "", time.Now()
-	for {
-		switch {
-		case err == nil && op.Problem != nil:
-			return done, &client.ProblemError{Endpoint: op.Member, Member: op.Member, Problem: op.Problem}
-		case err == nil && op.State != api.OperationRunning:
-			if err := json.Unmarshal(op.Result, &done); err != nil {
-				return done, fmt.Errorf("%s says %q of operation %s: %w", op.Member, op.State, op.Op, err)
-			}
-			return done, nil
-		case err == nil:
-			heard = time.Now()
-			if line := progressLine(op.Progress); line != told {
-				told = line
-				o.Tell(line)
-			}
-		case time.Since(heard) >= o.Stall:
-			return done, &ctl.UnknownError{Operation: o.Operation, Err: err, Asked: err}
-		}
-		select {
-		case <-ctx.Done():
-			o.Tell("stopped watching; the reseed goes on: tidalctl ops wait " + o.Operation)
-			return done, context.Cause(ctx)
-		case <-poll.C:
-		}
-		op, _, err = c.Operation(ctx, o.Operation)
+	deadline, cancel := ctx, context.CancelFunc(func() {})
+	if o.Timeout > 0 {
+		deadline, cancel = context.WithTimeout(ctx, o.Timeout)
 	}
+	defer cancel()
+	told, heard := "", time.Now()
+	tell := func(line string) {
+		if line != told {
+			told = line
+			o.Tell(line)
+		}
+	}
+	op, source, err := awaitOperation(deadline, c, op.Op, func(op api.Operation, err error) bool {
+		if err == nil {
+			heard = time.Now()
+			tell(progressLine(op.Progress))
+			return true
+		}
+		tell("nobody answers who may know how far it is; the reseed is latched on the disk of " + o.Name)
+		return time.Since(heard) < o.Stall
+	})
+	switch {
+	case ctx.Err() != nil:
+		o.Tell("stopped watching; the reseed goes on: tidalctl ops wait " + o.Operation)
+		return done, context.Cause(ctx)
+	case deadline.Err() != nil:
+		return done, &ctl.TimeoutError{After: o.Timeout, Last: told}
+	case err != nil:
+		return done, &ctl.TimeoutError{After: o.Stall, Last: "nobody answered who may know how far it is: " + err.Error()}
+	case op.Problem != nil:
+		return done, &client.ProblemError{Endpoint: source.Endpoint, Member: op.Member, Problem: op.Problem}
+	}
+	if err := json.Unmarshal(op.Result, &done); err != nil {
+		return done, fmt.Errorf("%s says %q of operation %s: %w", op.Member, op.State, op.Op, err)
+	}
+	return done, nil
 }
 
 // progressLine says how far a reseed is.
@@ -189,21 +193,13 @@ func phaseWords(phase string) string {
 // reseedAnswer is what a reseed prints.
 type reseedAnswer struct {
 	api.Reseeded
-	Observer string      `json:"observer"`
-	Health   *api.Health `json:"health"` // null: the status was not read
-	Quorum   *api.Quorum `json:"quorum"`
+	asSeen
 }
 
 func reseedDocument(r api.Reseeded, source client.Source, s *api.Status) output.Document {
-	a := reseedAnswer{Reseeded: r, Observer: source.Member}
-	if s != nil {
-		a.Health, a.Quorum = &s.Health, &s.Quorum
-	}
+	a := reseedAnswer{r, seenBy(source, s)}
 	return output.Document{Kind: "reseed", Value: a, Names: []string{r.Region}, View: func(bool) output.View {
-		var v output.View
-		if s != nil {
-			v = healthView(a.Health, a.Quorum, s.Leader, s.Term)
-		}
+		v := headOf(s)
 		switch {
 		case r.DryRun && r.OK:
 			v.Notes = append(v.Notes, "dry run: it would be done; nothing changed")

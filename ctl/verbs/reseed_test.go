@@ -19,6 +19,7 @@ type mending struct {
 	clears   []api.ClearRequest
 
 	progress []*api.Progress // told one after the other, before the end
+	away     int             // that many questions for the operation, after the progress, are not answered
 	problem  *api.Problem    // ends the operation; nil: it is done
 	verified api.Verified
 	regions  func([]api.Region) // changes those of the status; nil: all is well
@@ -54,6 +55,9 @@ func (m *mending) start(t *testing.T) string {
 		switch {
 		case len(m.progress) > 0:
 			op.Progress, m.progress = m.progress[0], m.progress[1:]
+		case m.away > 0:
+			m.away--
+			panic(http.ErrAbortHandler)
 		case m.problem != nil:
 			op.State, op.Problem = api.OperationFailed, m.problem
 		default:
@@ -116,6 +120,33 @@ func TestReseed_TellsItsProgress(t *testing.T) {
 	}
 	if !strings.Contains(out, "ap-south has new data up to index 4,711: 3.0 MiB in 1.2s") {
 		t.Errorf("stdout %q", out)
+	}
+}
+
+// A member that goes away meanwhile, as for a restart, does not end the wait; somebody who waits is told, once.
+func TestReseed_GoesOnWhileNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"reseed ap-south --confirm=ap-south", "ops wait o1"} {
+		m := &mending{progress: []*api.Progress{{Phase: "fetch", Step: 2, Of: 4}}, away: 6} // each question is asked twice
+		exit, out, errs := run(t, []string{m.start(t)}, strings.Fields(line)...)
+		if exit != 0 || m.away != 0 || strings.Count(errs, "phase 2 of 4: fetch") != 1 || strings.Count(errs, "nobody answers who may know") != 1 {
+			t.Errorf("%s: exit %d, %s%s", line, exit, out, errs)
+		}
+	}
+}
+
+// --timeout ends the watching, and says that the work goes on.
+func TestReseed_TimeoutEndsTheWatching(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"reseed ap-south --confirm=ap-south --timeout 600ms", "ops wait o1 --timeout 600ms"} {
+		m := &mending{}
+		for range 100 {
+			m.progress = append(m.progress, &api.Progress{Phase: "fetch", Step: 2, Of: 4})
+		}
+		exit, _, errs := run(t, []string{m.start(t)}, strings.Fields(line)...)
+		if exit != 124 || !strings.Contains(errs, "state  unknown") || !strings.Contains(errs, "phase 2 of 4: fetch") || !strings.Contains(errs, "tidalctl ops ") {
+			t.Errorf("%s: exit %d, %s", line, exit, errs)
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ func documentKinds() []documentKind {
 		{"member-change", "A change of the membership, or what it would take: members promote, remove, replace.", memberChangeAnswer{}},
 		{"join", "A member that joined, or is on its way: join.", joinAnswer{}},
 		{"why", "The gates that hold a member back: why.", whyAnswer{}},
-		{"history", "Changes of leadership and membership: history.", api.History{}},
+		{"history", "Changes of leadership and membership: history.", historyAnswer{}},
 		{"reconcile", "An exchange of writes that wait for a leader, or what it would bring: reconcile.", reconciledAnswer{}},
 		{"operation", "What became of a change: ops show, ops wait, promote --no-wait.", api.Operation{}},
 		{"recover-plan", "How to go on with what is left of a cluster: recover plan.", planAnswer{}},

@@ -363,3 +363,44 @@ func TestCompletion_OfMembers(t *testing.T) {
 		t.Errorf("completion of a silent cluster after %v: %q", time.Since(start), got)
 	}
 }
+
+// What an example shows can be pasted: the command is there, and takes these flags and arguments.
+func TestExamples_CanBeTyped(t *testing.T) {
+	t.Parallel()
+	io, _, _ := iostreams.Test()
+	walk(ctl.NewRoot(newFactory(t, io, nil), verbs.All), func(_ []string, cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Example) {
+			line, _, _ = strings.Cut(strings.TrimSpace(line), " > ")
+			words := strings.FieldsFunc(line, spaceOutsideQuotes())
+			if len(words) == 0 || words[0] != "tidalctl" {
+				continue
+			}
+			for i, w := range words {
+				words[i] = strings.ReplaceAll(w, "'", "")
+			}
+			root := ctl.NewRoot(newFactory(t, io, nil), verbs.All)
+			target, rest, err := root.Find(words[1:])
+			if err == nil {
+				if err = target.ParseFlags(rest); err == nil {
+					if err = target.ValidateArgs(target.Flags().Args()); err == nil {
+						err = root.PersistentPreRunE(target, nil)
+					}
+				}
+			}
+			if err != nil {
+				t.Errorf("%s: %q: %v", cmd.CommandPath(), line, err)
+			}
+		}
+	})
+}
+
+// spaceOutsideQuotes separates the words of a line as a shell does.
+func spaceOutsideQuotes() func(rune) bool {
+	quoted := false
+	return func(r rune) bool {
+		if r == '\'' {
+			quoted = !quoted
+		}
+		return r == ' ' && !quoted
+	}
+}

@@ -23,7 +23,7 @@ type verifier interface {
 type verifyOptions struct {
 	Client  func() (verifier, error)
 	Out     *output.Printer
-	Confirm func(ctx context.Context, given, name string, summary ...string) error
+	Confirm func(ctx context.Context, given, name string, summary ctl.Summary) error
 
 	Trust     string
 	Confirmed string
@@ -77,10 +77,12 @@ func runVerify(ctx context.Context, o *verifyOptions) error {
 	}
 	if o.Trust != "" {
 		summary := fmt.Sprintf("Every member whose state differs from that of %s is installed again from it. What only they have is lost.", o.Trust)
-		if err := o.Confirm(ctx, o.Confirmed, o.Trust, summary); err != nil {
+		if err := o.Confirm(ctx, o.Confirmed, o.Trust, ctl.Lines(summary)); err != nil {
 			return ctl.Failed(notDone, err)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout+answerReserve)
+	defer cancel()
 	ms := min(max(o.Timeout.Milliseconds(), api.MinVerifyTimeoutMS), api.MaxVerifyTimeoutMS)
 	v, source, err := c.Verify(ctx, api.VerifyRequest{Trust: o.Trust, TimeoutMS: ms})
 	if err != nil {
@@ -101,25 +103,17 @@ func runVerify(ctx context.Context, o *verifyOptions) error {
 // verifyAnswer is what verify prints.
 type verifyAnswer struct {
 	api.Verified
-	Observer string      `json:"observer"`
-	Health   *api.Health `json:"health"` // null: the status was not read
-	Quorum   *api.Quorum `json:"quorum"`
+	asSeen
 }
 
 func verifyDocument(v api.Verified, source client.Source, s *api.Status) output.Document {
-	a := verifyAnswer{Verified: v, Observer: source.Member}
-	if s != nil {
-		a.Health, a.Quorum = &s.Health, &s.Quorum
-	}
+	a := verifyAnswer{v, seenBy(source, s)}
 	var names []string
 	for _, m := range v.Members {
 		names = append(names, m.Name)
 	}
 	return output.Document{Kind: "verify", Value: a, Names: names, View: func(bool) output.View {
-		var out output.View
-		if s != nil {
-			out = healthView(a.Health, a.Quorum, s.Leader, s.Term)
-		}
+		out := headOf(s)
 		out.Notes = append(out.Notes, verifyNote(v))
 		t := output.Section{Columns: []output.Column{{Title: "member"}, {Title: "role"}, {Title: "state"}, {Title: "check", Right: true}, {Title: "digest"}}}
 		for _, m := range v.Members {

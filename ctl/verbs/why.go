@@ -36,7 +36,7 @@ func newWhyCmd(f *ctl.Factory, runF func(context.Context, *whyOptions) error) *c
 or could not be removed. Each is a list of gates with what was measured and what is allowed.
 It works without a leader; what the leader alone knows is "?" then.`,
 		Example: `  tidalctl why eu-west
-  tidalctl why eu-west -o 'jsonpath={.promotion_pending.reason}'`,
+  tidalctl why eu-west -o 'template={{json .promotion_pending}}'`,
 		GroupID:           ctl.GroupRead,
 		Annotations:       ctl.ImpactRead.Annotation(),
 		Args:              cobra.ExactArgs(1),
