@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/tidaldb/tidal/daemon/consensus"
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/entity"
 )
@@ -171,13 +174,28 @@ func TestReseed_ManualWaitsForALogThatIsGone(t *testing.T) {
 	if _, installs := k.keptNow(); installs > 0 {
 		t.Fatal("it was installed, and nobody said so")
 	}
-	if r, _ := k.status(); r == nil || r.Reason != reasonCompacted || !strings.Contains(r.Refused, "tidalctl reseed") {
-		t.Errorf("it does not say that it waits, or for whom: %+v", r)
+	refused := func() float64 {
+		var out dto.Metric
+		if err := x.m.metrics.reseedRefused.WithLabelValues("0").Write(&out); err != nil {
+			t.Fatal(err)
+		}
+		return out.GetGauge().GetValue()
+	}
+	if r, _ := k.status(); r == nil || r.Reason != reasonCompacted || !strings.Contains(r.Refused, "tidalctl reseed") || refused() != 1 {
+		t.Errorf("it does not say that it waits, or for whom: %+v, gauge %v", r, refused())
 	}
 	if err := x.m.Reseed(0, 0); err != nil {
 		t.Fatal(err)
 	}
 	l.until("an install", func() bool { _, installs := k.keptNow(); return installs > 0 })
+	if refused() != 0 {
+		t.Error("it is installed, and the gauge says that it waits")
+	}
+	k.ask(consensus.Reseed{}) // a message from before the install
+	x.m.Keep()
+	if r := k.latchedNow(); r != nil {
+		t.Errorf("a message from before the install has latched another one: %+v", r)
+	}
 }
 
 // Damage that is found while a reseed waits for another reason is latched as what it is: a start does not
