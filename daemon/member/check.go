@@ -204,7 +204,7 @@ func (m *Member) Digested(from ident.MemberID, digests []peer.DigestReport) {
 	}
 	for _, k := range m.keepers() {
 		k.checks.hear(from, byGroup[k.group])
-		k.poke()
+		k.look()
 	}
 }
 

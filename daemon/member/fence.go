@@ -97,10 +97,7 @@ func (k *keeper) fence(refused *RefusedError) {
 	k.mu.Lock()
 	k.mu.fence = refused
 	k.mu.Unlock()
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.poke()
 }
 
 // latchFence makes it durable.

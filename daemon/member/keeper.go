@@ -90,11 +90,14 @@ type keeper struct {
 	// thrown away; unfit the artifacts in a row that were installed and did not open. Each attempt is one of them
 	// at most: counted twice, the turn would pass over every other member.
 	stuck, unfit int
+	// failed: the last attempt at a reseed did, since the last beat.
+	failed bool
 	// complained is the last failure that was logged.
 	complained string
 
 	mu struct {
 		sync.Mutex
+		news     bool           // something happened that a reseed may depend on, and was not looked at yet
 		asked    bool           // the leader sent a snapshot message that was not looked at yet
 		fence    *RefusedError  // a peer will not hear this member: it is latched, or to be; nil: none said so
 		ordered  bool           // an operator wants the reseed that is latched
@@ -144,26 +147,49 @@ func (k *keeper) run(ctx context.Context) {
 			pulse.Took()
 			k.keepLog()
 			k.checkRound()
+			k.failed = false
 		case <-k.wake:
 			k.judgeSelf()
 		case r := <-k.recoveries:
 			r.out, r.err = k.recover(r.plan)
 			close(r.done)
 		}
-		k.tryReseed(ctx)
+		if k.triesReseed() {
+			k.tryReseed(ctx)
+		}
 	}
 }
 
-// poke has the keeper look at what happened. It does not block.
+// poke has the keeper look at what happened, which may be about a reseed. It does not block.
 func (k *keeper) poke() {
+	k.mu.Lock()
+	k.mu.news = true
+	k.mu.Unlock()
+	k.look()
+}
+
+// look has the keeper look at what members report. It does not block.
+func (k *keeper) look() {
 	select {
 	case k.wake <- struct{}{}:
 	default:
 	}
 }
 
+// triesReseed reports whether it is time for an attempt. After one that failed the next beat is waited for,
+// unless something happened since: every member reports once a second, and an attempt may cost its source a
+// new artifact.
+func (k *keeper) triesReseed() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	news := k.mu.news
+	k.mu.news = false
+	return news || !k.failed
+}
+
 func (k *keeper) tryReseed(ctx context.Context) {
 	err := k.reseed(ctx)
+	k.failed = err != nil
 	k.note(err)
 	if err != nil && ctx.Err() == nil {
 		k.complain(err)
@@ -189,7 +215,7 @@ func (k *keeper) ask(consensus.Reseed) {
 // checked takes what the state here added up to. It does not block.
 func (k *keeper) checked(all []*apply.Check) {
 	k.checks.applied(all)
-	k.poke()
+	k.look()
 }
 
 // want takes note of peers that raft sends nothing to before they have installed an artifact.

@@ -42,3 +42,33 @@ func TestKeeper_Overdue(t *testing.T) {
 		}
 	}
 }
+
+// After an attempt at a reseed that failed the next beat is waited for, whatever members report meanwhile; what
+// may change its outcome is looked at at once.
+func TestKeeper_WaitsAfterAReseedThatFailed(t *testing.T) {
+	t.Parallel()
+	l := newLone(t)
+	k := l.current(0).keeper
+	for _, step := range []struct {
+		what    string
+		happens func()
+		want    bool
+	}{
+		{"nothing yet", func() {}, true},
+		{"a report", func() { l.Digested(2, nil) }, true},
+		{"a failure", func() { k.failed = true }, false},
+		{"a report after it", func() { l.Digested(2, nil) }, false},
+		{"a check after it", func() { k.checked(nil) }, false},
+		{"a message that asks for one", func() { k.ask(consensus.Reseed{}) }, true},
+		{"nothing since", func() {}, false},
+		{"a refusal", func() { k.fence(&RefusedError{Cause: CauseAmnesia}) }, true},
+		{"a quarantine", func() { l.quarantine(l.sound(0), CauseDivergent, "it differs", nil) }, true},
+		{"nothing again", func() {}, false},
+		{"success", func() { k.failed = false }, true},
+	} {
+		step.happens()
+		if got := k.triesReseed(); got != step.want {
+			t.Errorf("%s: tries %t, want %t", step.what, got, step.want)
+		}
+	}
+}
