@@ -1,12 +1,14 @@
 package member
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
 )
 
 // What is kept of a peer that has not taken this process's hello yet: the newest messages, so that an
@@ -29,7 +31,7 @@ const (
 // The zero hearing has asked nobody.
 type hearing struct {
 	mu sync.Mutex
-	// accepted are the peers that took the hello of this process. Only startOver forgets them.
+	// accepted are the peers that took the hello of this process. Only startOver forgets them, or their removal.
 	accepted map[ident.MemberID]bool
 	held     map[ident.MemberID][]heldMessage
 }
@@ -74,6 +76,14 @@ func (h *hearing) accept(id ident.MemberID) []heldMessage {
 	}
 	h.accepted[id] = true
 	return held
+}
+
+// follow forgets who was removed.
+func (h *hearing) follow(r membership.Roster) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.accepted, func(id ident.MemberID, _ bool) bool { return r.Removed(id) })
+	maps.DeleteFunc(h.held, func(id ident.MemberID, _ []heldMessage) bool { return r.Removed(id) })
 }
 
 // forget has every peer be asked again, for this process says another id from now on.

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/peer"
 )
 
 // An old copy of a disk that hears the others before they have seen what it holds stays as it was found, so
@@ -88,5 +90,31 @@ func TestHearing(t *testing.T) {
 	}
 	if h.forget(); h.admits(2, 0, nil) {
 		t.Error("heard under an id that the peer was not asked for")
+	}
+}
+
+// What is remembered of members goes with them: a process may live through any number of them.
+func TestApplyRoster_ForgetsWhoIsRemoved(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "n1", "n2", "n3")
+	leader := l.leader()
+	gone := l.other(leader)
+	id := gone.id()
+	leader.m.PeerClock(id, peer.Clock{})
+	remembered := func() []bool {
+		m := leader.m
+		_, clock := m.mu.clocks[id]
+		return []bool{m.mu.connected[id], clock, m.hearing.accepted[id]}
+	}
+	if got := remembered(); slices.Contains(got, false) {
+		t.Fatalf("a member is not remembered: %v", got)
+	}
+	v := l.do(func(m *Member) (*Verb, error) { return m.BeginRemove(gone.name, RemoveOptions{}) })
+	if _, err := v.Change(); err != nil {
+		t.Fatal(err)
+	}
+	l.run(2 * time.Second)
+	if got := remembered(); slices.Contains(got, true) {
+		t.Errorf("who is removed is remembered: %v", got)
 	}
 }

@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -84,6 +85,7 @@ func (m *Member) savePromises() {
 		return
 	}
 	p.mu.memory.Keep(func(id ident.MemberID) bool { return !roster.Removed(id) })
+	maps.DeleteFunc(p.mu.refused, func(id ident.MemberID, _ uint64) bool { return roster.Removed(id) })
 	content := p.mu.memory.Encode()
 	p.mu.changed = false
 	p.mu.Unlock()

@@ -18,8 +18,11 @@ func (m *Member) applyRoster(index uint64, r membership.Roster) {
 	was := m.mu.roster
 	m.mu.roster, m.mu.rosterAt = r, index
 	maps.DeleteFunc(m.mu.hints, func(id ident.MemberID, _ string) bool { return uint64(id) < r.NextID })
+	maps.DeleteFunc(m.mu.connected, func(id ident.MemberID, _ bool) bool { return r.Removed(id) })
+	maps.DeleteFunc(m.mu.clocks, func(id ident.MemberID, _ clockNote) bool { return r.Removed(id) })
 	m.mu.Unlock()
 	m.contacts.follow(was, r)
+	m.hearing.follow(r)
 	m.recordRoster(was, r)
 	m.switchPeers()
 	m.registrar.poke()
