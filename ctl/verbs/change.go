@@ -87,9 +87,11 @@ func (c change[T]) failed(err error) error {
 	_, late := errors.AsType[*ctl.TimeoutError](err)
 	_, remain := errors.AsType[*ctl.FaultsRemainError](err)
 	switch {
+	case c.Dry: // whatever became of the question
+		return &ctl.ActionError{What: c.NotDone, Err: err, Effect: api.EffectNone}
 	case remain: // it says itself what is left, and what to do
 		return ctl.Failed(c.Doubt, err)
-	case !c.Dry && (unknown || lost || late):
+	case unknown, lost, late:
 		return c.doubtful(err)
 	}
 	return ctl.Failed(c.NotDone, err)

@@ -66,6 +66,9 @@ func TestChange_ALostAnswer(t *testing.T) {
 		{"of faults, and nobody watches", change[string]{Do: lost, Unknown: faultsRemain("o", time.Minute)}, remembering{done}, true, "operation o was asked for", "", ctl.ExitFaultsRemain},
 		{"nobody watches", change[string]{Do: lost}, remembering{done}, true, "it is not known", "operation o goes on: tidalctl ops show o", ctl.ExitFailed},
 		{"a dry run", change[string]{Do: lost, Dry: true}, remembering{done}, false, "a dry run changes nothing", "", ctl.ExitFailed},
+		{"a dry run of which a member does not know how far it came", change[string]{Dry: true, Do: func(context.Context) (string, client.Source, error) {
+			return "", client.Source{}, &client.ProblemError{Problem: api.NewProblem(api.CodeOutcomeUnknown, "no answer of it")}
+		}}, remembering{}, false, "no answer of it", "", ctl.ExitUnknown},
 		{"nobody watches what was begun", change[string]{
 			Begin: func(context.Context) (api.Operation, client.Source, error) { return *done, client.Source{}, nil },
 			Watch: func(context.Context, api.Operation) (string, error) { return "", context.Canceled },
