@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -89,17 +90,21 @@ func (d *Daemon) Start() error {
 func (d *Daemon) listen() (err error) {
 	c := d.opts.Config
 	for _, l := range []struct {
-		what, addr string
-		into       *net.Listener
+		what, flag, addr string
+		into             *net.Listener
 	}{
-		{"HTTP", c.HTTPBind, &d.httpListener},
-		{"gRPC", c.GRPCBind, &d.grpcListener},
-		{"metrics", c.MetricsBind, &d.metricsListener},
+		{"HTTP", "--http", c.HTTPBind, &d.httpListener},
+		{"gRPC", "--grpc", c.GRPCBind, &d.grpcListener},
+		{"metrics", "--metrics", c.MetricsBind, &d.metricsListener},
 	} {
 		if l.addr == "" {
 			continue
 		}
-		if *l.into, err = net.Listen("tcp", l.addr); err != nil {
+		*l.into, err = net.Listen("tcp", l.addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("listen for %s: %w: another process has this port, perhaps this member itself; end it, or listen elsewhere with %s", l.what, err, l.flag)
+		}
+		if err != nil {
 			return fmt.Errorf("listen for %s: %w", l.what, err)
 		}
 		d.onStop(l.what+" listener", func(context.Context) error {

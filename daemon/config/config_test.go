@@ -189,6 +189,7 @@ func TestParse_Refuses(t *testing.T) {
 		{"no YAML", "members: [", Flags{}, none, []string{"t.yaml:1: "}},
 		{"two documents", three + "---\nmembers: []\n", Flags{Name: "us-east"}, none, []string{"t.yaml: the file holds more than one document"}},
 		{"which", three, Flags{}, none, []string{"--name: is required: which member of t.yaml is this? It has us-east, us-west, ap-south"}},
+		{"unknown name that is near none", three, Flags{Name: "mars"}, none, []string{`--name: t.yaml declares no member "mars". It has us-east, us-west, ap-south. A further member joins with --seed, --advertise-grpc and --advertise-http`}},
 		{"unknown name", three, Flags{Name: "us-eats"}, none, []string{`--name: t.yaml declares no member "us-eats": is "us-east" meant? It has us-east, us-west, ap-south. A further member joins with --seed, --advertise-grpc and --advertise-http`}},
 		{"unknown keys", named("elections: {}\nelection:\n  tik: 1s\nshards: {}\n"), Flags{Name: "us-east"}, none, []string{
 			`t.yaml:9: unknown key "elections": is "election" meant?`,

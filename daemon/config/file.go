@@ -397,6 +397,8 @@ func (d *document) choose(name string, ps *problems) (string, int) {
 		detail := fmt.Sprintf("%s declares no member %q", ps.file, name)
 		if near := nearest(name, names); near != "" {
 			detail += fmt.Sprintf(": is %q meant?", near)
+		} else {
+			detail += "."
 		}
 		ps.all = append(ps.all, Problem{Key: "--name", Detail: detail + " It has " + strings.Join(names, ", ") +
 			". A further member joins with --seed, --advertise-grpc and --advertise-http"})

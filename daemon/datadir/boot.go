@@ -133,9 +133,9 @@ type LockedError struct {
 
 func (e *LockedError) Error() string {
 	if e.PID == 0 {
-		return fmt.Sprintf("%s is held by another process", e.Path)
+		return fmt.Sprintf("%s is held by another process: stop that one first, or name another data directory", e.Path)
 	}
-	return fmt.Sprintf("%s is held by process %d", e.Path, e.PID)
+	return fmt.Sprintf("%s is held by process %d: stop that one first, or name another data directory", e.Path, e.PID)
 }
 
 // CopiedError says that the directory is not the one that its member file was written in. Two

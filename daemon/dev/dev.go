@@ -265,12 +265,20 @@ Try, in another terminal:
   curl -s '%[1]s/feed?limit=5'
   curl -s -X POST %[1]s/signals -d '{"item":"m0001","signal":"view"}'
   %[7]s --endpoint %[2]s status
-  kill -9 %[3]d          # %[4]s; it is started again after %[5]s
+  kill -9 %[3]d          # %[4]s; %[5]s
 One member more, which is yours to stop:
 %[8]s
 Ctrl-C stops everything else. Logs are in %[6]s.
-`, members[0].HTTP, members[min(1, len(members)-1)].HTTP, members[0].PID, members[0].Name, restartDelay, dir, ctl, o.oneMore(ctl, dir, members))
+`, members[0].HTTP, members[min(1, len(members)-1)].HTTP, members[0].PID, members[0].Name, o.afterDeath(), dir, ctl, o.oneMore(ctl, dir, members))
 	return err
+}
+
+// afterDeath says what becomes of a member that was killed.
+func (o Options) afterDeath() string {
+	if o.Restart {
+		return "it is started again after " + restartDelay.String()
+	}
+	return "it stays dead (--restart=off)"
 }
 
 // ctl is how tidalctl is called: the binary beside this one, or from the source.

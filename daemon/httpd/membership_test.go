@@ -272,7 +272,9 @@ func TestWhy_GathersFromMemberAndLeader(t *testing.T) {
 	if len(w.Questions) != 1 || len(w.Unknown) != 3 || w.Leader != nil {
 		t.Errorf("why c without a leader = %+v", w)
 	}
-	wantProblem(t, nodes[1].get("/cluster/why/x"), api.CodeNotFound)
+	if p := wantProblem(t, nodes[1].get("/cluster/why/x"), api.CodeNotFound); p.Try != "tidalctl members list" {
+		t.Errorf("of a member that there is not: try %q", p.Try)
+	}
 	nodes[1].member.OnMembership(opstest.Membership{Tombstones: []membership.Tombstone{{ID: 4, Name: "x", Told: true}}})
 	if w := decode[api.Why](t, nodes[1].get("/cluster/why/x")); w.Role != "removed" || w.ID != "4" || len(w.Questions) != 1 {
 		t.Errorf("why a removed member = %+v", w)

@@ -85,7 +85,14 @@ func problem(err error) *api.Problem {
 		if e.What == "collection" {
 			return api.NewProblem(api.CodeUnknownCollection, detail)
 		}
-		return api.NewProblem(api.CodeNotFound, detail)
+		p := api.NewProblem(api.CodeNotFound, detail)
+		switch e.What { // of what there is a list
+		case "member":
+			p.Try = "tidalctl members list"
+		case "operation":
+			p.Try = "tidalctl ops list"
+		}
+		return p
 	}
 	if e, ok := errors.AsType[*ops.EventIDError](err); ok {
 		return badField("after", "%s", e.Error())

@@ -32,8 +32,8 @@ func TestServe_RefusesMistakes(t *testing.T) {
 		code int
 		says string
 	}{
-		{"a second process", []string{"serve", "--config", config, "--name", m.Name, "--data-dir", m.Dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, 1, fmt.Sprint(c.pid(m.Name))},
-		{"a port that is taken", []string{"serve", "--config", config, "--name", m.Name, "--data-dir", t.TempDir()}, 1, "address already in use"},
+		{"a second process", []string{"serve", "--config", config, "--name", m.Name, "--data-dir", m.Dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, 1, fmt.Sprint(c.pid(m.Name), ": stop that one first")},
+		{"a port that is taken", []string{"serve", "--config", config, "--name", m.Name, "--data-dir", t.TempDir()}, 1, "address already in use: another process has this port, perhaps this member itself; end it, or listen elsewhere with --http"},
 		{"a name nobody has", []string{"serve", "--config", config, "--name", "us-eats"}, 78, "us-east"},
 		{"keys that are not there", []string{"serve", "--config", noKeys, "--data-dir", t.TempDir()}, 78, "none.keys"},
 		{"half a certificate", []string{"serve", "--config", halfTLS, "--data-dir", t.TempDir()}, 78, "tls.key_file"},
