@@ -14,6 +14,7 @@ const (
 // Reasons of a pending promotion, as words of the interface.
 const (
 	PendingNoContact      = "no_contact"              // the learner does not answer the leader
+	PendingTLS            = "tls"                     // likewise: one does not take the certificate of the other
 	PendingInstalling     = "installing"              // an artifact is on its way to it
 	PendingBehind         = "behind"                  // it catches up
 	PendingFallingBehind  = "falling_behind"          // writes come faster than it follows

@@ -25,15 +25,17 @@ type contacts struct {
 
 // contact is what one member, or a removed one, has said.
 type contact struct {
-	addr      string // where it was last, for who is removed; empty: not known
-	heard     time.Time
-	said      *membership.Said
-	report    peer.Report
-	notice    membership.Notice
-	telling   bool // under way
-	toldAt    time.Time
-	gaveUp    bool
-	connected bool
+	addr    string // where it was last, for who is removed; empty: not known
+	heard   time.Time
+	said    *membership.Said
+	report  peer.Report
+	notice  membership.Notice
+	telling bool // under way
+	toldAt  time.Time
+	gaveUp  bool
+	// unreached is why the last attempt to reach it failed, tls that it was TLS; empty: it did not fail.
+	unreached string
+	tls       bool
 }
 
 func newContacts() *contacts { return &contacts{of: map[ident.MemberID]contact{}} }
@@ -59,7 +61,7 @@ func (c *contacts) seen() map[ident.MemberID]membership.Seen {
 	defer c.mu.Unlock()
 	all := make(map[ident.MemberID]membership.Seen, len(c.of)+1)
 	for id, x := range c.of {
-		all[id] = membership.Seen{Heard: x.heard, Said: x.said, Applied: x.report.Applied, Committed: x.report.Committed}
+		all[id] = membership.Seen{Heard: x.heard, Said: x.said, Applied: x.report.Applied, Committed: x.report.Committed, Unreached: x.unreached, TLS: x.tls}
 	}
 	return all
 }
@@ -113,6 +115,15 @@ func (m *Member) noteHello(h peer.Hello) {
 		c.heard = now
 		c.said = &membership.Said{
 			Incarnation: h.Incarnation, BootEpoch: h.BootEpoch, Capabilities: h.Capabilities, GRPCAddr: h.GRPCAddr, HTTPAddr: h.HTTPAddr,
+		}
+	})
+}
+
+// noteReached takes note of whether a member is reached, and if not, why.
+func (m *Member) noteReached(p peer.PeerStatus) {
+	m.contacts.change(p.ID, func(c *contact) {
+		if c.unreached, c.tls = "", p.Failure == peer.FailureTLS; p.Failure != peer.FailureNone {
+			c.unreached = journal.Detail(string(p.Failure) + ": " + p.Detail)
 		}
 	})
 }

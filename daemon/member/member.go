@@ -378,6 +378,7 @@ func (m *Member) PeerChanged(p peer.PeerStatus) {
 	if p.Connected {
 		m.accepted(p.ID)
 	}
+	m.noteReached(p)
 	m.heedRefusal(p.Refusal)
 	m.recordPeer(p, known)
 	m.heed(p)

@@ -45,7 +45,7 @@ func TestRoleFacts(t *testing.T) {
 // A peer that cannot be reached is tried for ever; only what changed is recorded.
 func TestRecord_OnlyWhatChanged(t *testing.T) {
 	t.Parallel()
-	m := &Member{opts: Options{Journal: journal.New(journal.Options{Boot: 1})}}
+	m := &Member{opts: Options{Journal: journal.New(journal.Options{Boot: 1})}, contacts: newContacts()}
 	m.mu.connected = map[ident.MemberID]bool{}
 	roster := membership.Roster{Version: 1, Members: []membership.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}}}
 	m.recordRoster(membership.Roster{}, roster)

@@ -257,6 +257,15 @@ func TestView_Pending(t *testing.T) {
 			})
 		}, PendingFallingBehind},
 		{"silent", func(v *View, id ident.MemberID) { v.down(id) }, PendingNoContact},
+		{"silent, and refused when it is dialled", func(v *View, id ident.MemberID) {
+			v.down(id)
+			v.see(id, func(s *Seen) { s.Unreached = "refused: connection refused" })
+		}, PendingNoContact},
+		{"silent, and behind a certificate", func(v *View, id ident.MemberID) {
+			v.down(id)
+			v.see(id, func(s *Seen) { s.Unreached, s.TLS = "tls: certificate has expired", true })
+		}, PendingTLS},
+		{"behind a certificate a moment ago", func(v *View, id ident.MemberID) { v.see(id, func(s *Seen) { s.Unreached, s.TLS = "tls: bad", true }) }, ""},
 		{"without the state", func(v *View, id ident.MemberID) { v.see(id, func(s *Seen) { s.Installing = true }) }, PendingInstalling},
 		{"an old binary", func(v *View, id ident.MemberID) { v.Activated = feature }, PendingCapability},
 		{"not verified", func(v *View, id ident.MemberID) { v.see(id, func(s *Seen) { s.Unverified = "no digest yet" }) }, PendingUnverified},

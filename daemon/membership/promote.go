@@ -14,6 +14,7 @@ import (
 // The reasons for which a learner is not promoted yet. They are part of the HTTP interface.
 const (
 	PendingNoContact     = "no_contact"
+	PendingTLS           = "tls" // no contact, because of a certificate
 	PendingInstalling    = "installing"
 	PendingCapability    = "capability_missing"
 	PendingBehind        = "behind"
@@ -41,6 +42,9 @@ func (v View) Promotion(m Member) []Check {
 	contact := Check{Code: GateContact, OK: seen.Active || seen.Fetching, Detail: m.Name + " answers the leader"}
 	if !contact.OK {
 		contact.Detail = m.Name + " has not answered the leader for an election timeout"
+		if seen.Unreached != "" {
+			contact.Detail += "; it is not reached: " + seen.Unreached
+		}
 	}
 	install := Check{Code: GateInstall, OK: !seen.Installing && !seen.Fetching, Detail: "the leader's log holds what " + m.Name + " needs"}
 	switch {
@@ -112,6 +116,9 @@ func (v View) Pending(m Member) (p Pending, ok bool) {
 	switch failed.Code {
 	case GateContact:
 		p.Reason = PendingNoContact
+		if seen.TLS {
+			p.Reason = PendingTLS
+		}
 	case GateInstall:
 		p.Reason = PendingInstalling
 	case GateCapable:

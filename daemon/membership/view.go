@@ -50,6 +50,11 @@ type Seen struct {
 	// knows the log to be committed.
 	Applied, Committed uint64
 
+	// Unreached is why the leader's last attempt to reach it failed; empty: it did not. TLS: no waiting will
+	// help, certificates stand between the two.
+	Unreached string
+	TLS       bool
+
 	Unverified string // why its state is not known to be right; empty: it is, or nobody compares
 	Said       *Said  // in its last handshake; nil: none since this process runs
 }

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
@@ -52,6 +51,7 @@ const (
 	FailureTimeout         Failure = "timeout"         // no answer in time
 	FailureUnresolved      Failure = "unresolved"      // its name has no address
 	FailureUnauthenticated Failure = "unauthenticated" // it does not take our key
+	FailureTLS             Failure = "tls"             // one of the two does not take the other's certificate, or does not speak TLS
 	FailureRefusal         Failure = "refusal"         // it refused the handshake: ConnectError.Refusal
 	FailureWrongMember     Failure = "wrong_member"    // another member, or another cluster, answers there
 	FailureBroken          Failure = "broken"          // the stream was open and ended
@@ -76,8 +76,9 @@ func (e *ConnectError) Unwrap() error { return e.Err }
 // conn is one attempt to reach a peer: a gRPC connection over one TCP connection that is already there.
 type conn struct {
 	*grpc.ClientConn
-	tcp  net.Conn
-	addr string
+	tcp    net.Conn
+	addr   string
+	secure *secured // nil: plain text
 }
 
 // connect resolves and dials addr, unless a fault cuts the way. Close what it returns. Resolving and dialling
@@ -91,12 +92,9 @@ func (n *Network) connect(ctx context.Context, addr string) (*conn, *ConnectErro
 		return nil, failed
 	}
 	creds := insecure.NewCredentials()
-	switch {
-	case n.opts.TLS == nil:
-	case n.opts.DialTLS != nil:
-		creds = credentials.NewTLS(n.opts.DialTLS())
-	default:
-		creds = credentials.NewTLS(n.opts.TLS)
+	secure := n.secure()
+	if secure != nil {
+		creds = secure
 	}
 	unused := make(chan net.Conn, 1)
 	unused <- tcp
@@ -125,7 +123,7 @@ func (n *Network) connect(ctx context.Context, addr string) (*conn, *ConnectErro
 		tcp.Close()
 		return nil, &ConnectError{Addr: addr, Failure: FailureError, Err: err}
 	}
-	return &conn{ClientConn: client, tcp: tcp, addr: addr}, nil
+	return &conn{ClientConn: client, tcp: tcp, addr: addr, secure: secure}, nil
 }
 
 // pass waits until the faults let something be asked of p.
@@ -200,7 +198,9 @@ func (c *conn) explain(ctx context.Context, err error, trailer metadata.MD) *Con
 		e.Err = e.Refusal
 		return e
 	}
-	switch {
+	switch failed := c.secure.failed(); {
+	case failed != nil:
+		e.Failure, e.Err = FailureTLS, failed
 	case s.Code() == codes.Unauthenticated:
 		e.Failure = FailureUnauthenticated
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded) || s.Code() == codes.DeadlineExceeded:

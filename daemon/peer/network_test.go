@@ -120,6 +120,32 @@ func TestNetwork_FollowsAPeerToAnotherAddress(t *testing.T) {
 	}
 }
 
+// A member is killed, removed, and added again at once, at the address where it was: its new life is a new peer,
+// with a connection of its own, and the first attempt at it succeeds. Nothing is left of the old connection that
+// the first words could be lost on.
+func TestNetwork_ANewPeerAtTheAddressOfAnOldOneIsReachedAtOnce(t *testing.T) {
+	a, old := startMember(t, 1, anyPort), startMember(t, 2, anyPort)
+	a.SetPeers([]Peer{{ID: 2, Addr: old.addr}})
+	a.awaitConnected(t, 2)
+	old.stop()
+	a.awaitFailure(t, FailureRefused)
+	for len(a.statuses) > 0 {
+		<-a.statuses
+	}
+	again := startMember(t, 4, old.addr)
+	a.SetPeers([]Peer{{ID: 4, Addr: again.addr}})
+	a.Send(0, []*pb.Message{message(1, 4, 7, 0)})
+	if d := receive(t, again.delivered, "the first message"); d.msgs[0].GetIndex() != 7 {
+		t.Errorf("the first message is %d, want 7", d.msgs[0].GetIndex())
+	}
+	if s := a.awaitStatus(t, "a word of member 4", func(s PeerStatus) bool { return s.ID == 4 }); !s.Connected {
+		t.Errorf("the first attempt failed: %s %s", s.Failure, s.Detail)
+	}
+	if got := count(t, a.metrics.sendDropped.WithLabelValues("4", dropDisconnected)); got != 0 {
+		t.Errorf("%v messages were dropped", got)
+	}
+}
+
 func TestNetwork_StalledPeerCostsABoundAndDelaysNobody(t *testing.T) {
 	const bound, size = 4 << 20, 256 << 10
 	release := make(chan struct{})
