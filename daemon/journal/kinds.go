@@ -111,6 +111,7 @@ func Kinds() []Spec {
 		{ReseededAgain{}, LevelWarn, "A replica was installed again before its state was verified: it may go on so for ever"},
 		{Unresolved{}, LevelError, "Voters have different states and no majority has the same, so nobody is to blame"},
 		{KeptCleared{}, LevelInfo, "The replaced data that quarantines kept was removed, as somebody asked for"},
+		{PinEnded{}, LevelWarn, "A log was kept for a member that had fetched an artifact, for as long or as far as it may be; that member has to fetch again"},
 		{Reconciled{}, LevelInfo, "This member and another one have exchanged what waits in their outboxes"},
 		{Heartbeat{}, LevelInfo, "In a stream alone: nothing happened for a while. Its id is that of the event before"},
 		{EventsLost{}, LevelWarn, "In a stream alone: the reader was too slow and has missed events. Its id is where it goes on"},

@@ -152,6 +152,9 @@ func (m *Member) newStager(g *group, id datadir.Member, store *state.Store) (*sn
 	return snapshot.NewStager(snapshot.StagerOptions{
 		FS: m.opts.FS, Dir: g.keeper.files.ArtifactsDir(), Cluster: id.Cluster, Group: g.id, Self: id.ID, Store: store,
 		TTL: r.ArtifactTTL, PinAge: r.PinAge, MaxTransfers: r.MaxTransfers, Rate: r.Rate,
+		PinEnded: func(consumer ident.MemberID, index uint64) {
+			m.opts.Journal.Add(journal.PinEnded{Group: g.id, ID: consumer, Name: nameOf(m.Roster(), consumer), Index: index})
+		},
 		Load: m.loadOf(g), Foreground: m.opts.Foreground, Now: m.opts.Now, Logger: m.log, Metrics: m.opts.Metrics,
 	})
 }

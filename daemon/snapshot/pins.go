@@ -23,6 +23,7 @@ type pins struct {
 	staged    pin                    // an artifact is offered
 	consumers map[ident.MemberID]pin // it is being fetched, or was and its consumer has not come up to it
 	carried   pin                    // the leader has one of these
+	ended     uint64                 // the index of the newest carried pin that the cap has ended
 }
 
 // Following is where a replica stands among the others, as far as pins are concerned.
@@ -39,27 +40,37 @@ type Following struct {
 // and in any case with its own age and with the cap.
 func (s *Stager) Pinned(f Following) uint64 {
 	now := s.opts.Now()
-	var capped []pin
-	over := func(p pin) bool {
+	type end struct {
+		pin
+		consumer ident.MemberID // 0: nobody's
+	}
+	var ends []end
+	over := func(p pin, consumer ident.MemberID) bool {
 		if p.index == 0 || p.index >= f.Cap && now.Sub(p.since) < s.opts.PinAge {
 			return false
 		}
-		capped = append(capped, p)
+		ends = append(ends, end{p, consumer})
 		return true
 	}
 	s.mu.Lock()
 	atRest := !s.mu.staging && s.mu.transfers == 0
 	p := &s.mu.pins
 	for id, c := range p.consumers {
-		if match, ok := f.Match[id]; ok && match+1 >= c.index || over(c) {
+		if match, ok := f.Match[id]; ok && match+1 >= c.index || over(c, id) {
 			delete(p.consumers, id)
 		}
 	}
 	var gone *artifact
-	if p.staged.index != 0 && (now.Sub(p.staged.since) >= s.opts.TTL || over(p.staged)) {
+	if p.staged.index != 0 && (now.Sub(p.staged.since) >= s.opts.TTL || over(p.staged, 0)) {
 		gone = s.dropCurrentLocked()
 	}
-	if reached(p.carried.index, f.Match) || over(p.carried) {
+	switch {
+	case reached(p.carried.index, f.Match):
+		p.carried = pin{}
+	case over(p.carried, 0):
+		if p.carried.index < f.Cap {
+			p.ended = p.carried.index
+		}
 		p.carried = pin{}
 	}
 	lowest := p.lowest()
@@ -68,10 +79,13 @@ func (s *Stager) Pinned(f Following) uint64 {
 		s.throttle.rest()
 	}
 	s.remove(gone)
-	for _, p := range capped {
+	for _, p := range ends {
 		s.metrics.capHits.Inc()
-		s.opts.Logger.Warn("log no longer kept for a snapshot", slog.Any("group", s.opts.Group),
+		s.opts.Logger.Warn("log no longer kept for a snapshot", slog.Any("group", s.opts.Group), slog.Any("peer", p.consumer),
 			slog.Uint64("index", p.index), slog.Duration("took", now.Sub(p.since)))
+		if p.consumer != 0 && s.opts.PinEnded != nil {
+			s.opts.PinEnded(p.consumer, p.index)
+		}
 	}
 	return lowest
 }
@@ -106,10 +120,13 @@ func (p *pins) lowest() uint64 {
 }
 
 // Carry takes over what the leader says that it has pinned, 0 for nothing, so that whoever leads next
-// can serve the same consumers.
+// can serve the same consumers. What the cap has ended here is not taken over again, ping after ping.
 func (s *Stager) Carry(index uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if index <= s.mu.pins.ended {
+		index = 0
+	}
 	s.mu.pins.carried = pin{index: index, since: s.opts.Now()}
 }
 

@@ -55,6 +55,9 @@ type StagerOptions struct {
 	Rate         int64         // bytes a second, of all transfers together; 0: unlimited
 	// Load is what the source does for its clients, who go first; nil: nobody is looked after.
 	Load func() Load
+	// PinEnded is told of a consumer that did not come up to its artifact in time: the log does not wait for it
+	// any more. nil: nobody is. It must not block.
+	PinEnded func(consumer ident.MemberID, index uint64)
 	// Foreground has nothing done beside the caller, so that file operations have one order.
 	Foreground bool
 

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tidaldb/tidal/daemon/entity"
 	"github.com/tidaldb/tidal/daemon/ident"
@@ -189,7 +191,11 @@ func TestPinned_KeepsTheStraddlingSegment(t *testing.T) {
 func TestPinned_HasACap(t *testing.T) {
 	m := member(t, vfs.NewMem(), 1, 20)
 	c := &clock{now: time.Unix(1000, 0)}
-	s := stager(t, m, func(o *StagerOptions) { o.Now, o.TTL = c.Now, time.Hour })
+	var ended []string
+	s := stager(t, m, func(o *StagerOptions) {
+		o.Now, o.TTL = c.Now, time.Hour
+		o.PinEnded = func(consumer ident.MemberID, index uint64) { ended = append(ended, fmt.Sprint(consumer, index)) }
+	})
 	lend := func() {
 		t.Helper()
 		l, err := s.Lend(2, 0)
@@ -209,6 +215,13 @@ func TestPinned_HasACap(t *testing.T) {
 	c.now = c.now.Add(30 * time.Minute)
 	if got := s.Pinned(Following{}); got != Unpinned {
 		t.Errorf("after its age: pinned from %d", got)
+	}
+	if want := []string{"2 21", "2 21"}; !slices.Equal(ended, want) {
+		t.Errorf("told of the ends of %q, want %q", ended, want)
+	}
+	var hits dto.Metric
+	if err := s.metrics.capHits.Write(&hits); err != nil || hits.GetCounter().GetValue() != 4 {
+		t.Errorf("counted %v, %v, want 4: twice a consumer's, and twice that of the artifact on offer", hits.GetCounter(), err)
 	}
 }
 
@@ -238,6 +251,19 @@ func TestPinned_CarriesTheLeadersPin(t *testing.T) {
 	c.now = c.now.Add(30 * time.Minute)
 	if got := s.Pinned(Following{}); got != Unpinned {
 		t.Errorf("once nothing was heard for its age: pinned from %d", got)
+	}
+	s.Carry(15)
+	for range 3 { // the leader, whose log is shorter, says so with every ping
+		if got := s.Pinned(Following{Cap: 20}); got != Unpinned {
+			t.Errorf("beyond the cap: pinned from %d", got)
+		}
+		s.Carry(15)
+	}
+	if got := s.Announce(); got != 0 {
+		t.Errorf("what the cap has ended is carried again from %d", got)
+	}
+	if s.Carry(21); s.Announce() != 21 {
+		t.Errorf("a newer one is carried from %d, want 21", s.Announce())
 	}
 }
 
