@@ -162,6 +162,9 @@ func (m *Member) disk() Disk {
 	return m.mu.disk
 }
 
+// followingRoom is how much room this member needs to go on taking what a leader sends.
+func (m *Member) followingRoom() uint64 { return reserveOf(m.disk().TotalBytes).last }
+
 // segmentBytes is what the logs of this member are opened with.
 func (m *Member) segmentBytes() int64 {
 	return segmentBytes(cmp.Or(m.disk().TotalBytes, math.MaxUint64))

@@ -148,7 +148,7 @@ func (k *keeper) carryOut(ctx context.Context, g *group, latched *datadir.Reseed
 		k.stuck++
 	}
 	if err != nil {
-		if vfs.IsNoSpaceError(err) { // give the room back: the old data goes on
+		if _, noRoom := errors.AsType[*snapshot.NoRoomError](err); noRoom || vfs.IsNoSpaceError(err) { // give the room back: the old data goes on
 			k.endFetch()
 		}
 		return err
@@ -219,7 +219,7 @@ func (k *keeper) startFetch() *snapshot.Fetcher {
 		k.mu.since = time.Now()
 		k.mu.fetcher = snapshot.NewFetcher(snapshot.FetcherOptions{
 			FS: k.m.opts.FS, Dir: k.files.IncomingDir, Cluster: k.cluster, Group: k.group,
-			Prove: k.m.proveArtifact, Foreground: k.m.opts.Foreground,
+			Reserve: k.m.followingRoom, Prove: k.m.proveArtifact, Foreground: k.m.opts.Foreground,
 		})
 	}
 	return k.mu.fetcher

@@ -14,7 +14,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/ident"
 )
 
-// reserveBytes is the room that an artifact must leave on the disk.
+// reserveBytes is the room that an artifact must leave on the disk at least.
 const reserveBytes = 16 << 20
 
 // Source is a member that artifacts are fetched from.
@@ -77,6 +77,9 @@ type FetcherOptions struct {
 	// Prove says whether the state whose files are in dir is the one that the manifest promises: nobody has
 	// it open, and it is not durable yet. nil: nobody asks.
 	Prove func(dir string, m *Manifest) error
+	// Reserve returns the room that an artifact must leave on the disk, for what goes on beside it. nil: 16 MiB,
+	// and never less.
+	Reserve func() uint64
 	// Foreground has nothing done beside the caller, so that file operations have one order.
 	Foreground bool
 }
@@ -209,11 +212,17 @@ func (f *Fetcher) begin(h Header, r Request) error {
 	return nil
 }
 
-// room reports whether an artifact fits. A file system that does not say is taken to have room.
+// room reports whether what has still to arrive of an artifact fits. A file system that does not say is taken to
+// have room.
 func (f *Fetcher) room(dir string, need uint64) error {
+	reserve := uint64(reserveBytes)
+	if f.opts.Reserve != nil {
+		reserve = max(reserve, f.opts.Reserve())
+	}
+	need += reserve
 	usage, err := f.opts.FS.GetDiskUsage(dir)
-	if err == nil && usage.AvailBytes < need+reserveBytes {
-		return &NoRoomError{Need: need + reserveBytes, Free: usage.AvailBytes}
+	if err == nil && usage.AvailBytes < need {
+		return &NoRoomError{Need: need, Free: usage.AvailBytes}
 	}
 	if err != nil && !errors.Is(err, vfs.ErrUnsupported) {
 		return fmt.Errorf("measure the room in %s: %w", dir, err)
@@ -230,6 +239,11 @@ func (f *Fetcher) receive(stream Stream, term uint64, disk *writeback) error {
 		}
 		if in.next.File == len(in.manifest.Files) {
 			return nil
+		}
+		if in.next.Offset == 0 { // others have written to the disk meanwhile
+			if err := f.room(in.dir, uint64(in.manifest.Bytes()-in.whole)); err != nil {
+				return err
+			}
 		}
 		c, err := stream.Next()
 		if errors.Is(err, io.EOF) {

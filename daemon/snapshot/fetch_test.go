@@ -201,6 +201,53 @@ func TestFetch_DiscardsWhenTheDiskIsFull(t *testing.T) {
 	}
 }
 
+// roomy is a disk that says in turn that so much is free; the last stays so.
+type roomy struct {
+	vfs.FS
+	free *[]uint64
+}
+
+func (d roomy) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	now := (*d.free)[0]
+	if len(*d.free) > 1 {
+		*d.free = (*d.free)[1:]
+	}
+	return vfs.DiskUsage{TotalBytes: 1 << 40, AvailBytes: now}, nil
+}
+
+// An artifact leaves the room that its member needs beside it: it is not begun without, and ended where others
+// have taken that room while it arrived.
+func TestFetch_LeavesTheReserve(t *testing.T) {
+	const reserve = 64 << 20
+	m, src := pair(t)
+	a, err := fetcher(m).Fetch(t.Context(), src, Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := uint64(a.Manifest.Bytes())
+	for _, c := range []struct {
+		name    string
+		free    []uint64 // before it begins, and before each of its files
+		refused bool
+		begun   bool
+	}{
+		{"just enough", []uint64{size + reserve}, false, true},
+		{"a byte too little", []uint64{size + reserve - 1, size + reserve}, true, false},
+		{"others take it meanwhile", []uint64{size + reserve, size + reserve, reserve}, true, true},
+	} {
+		f := NewFetcher(FetcherOptions{FS: roomy{m.fs, &c.free}, Dir: m.files.IncomingDir, Cluster: testCluster,
+			Reserve: func() uint64 { return reserve }})
+		_, err := f.Fetch(t.Context(), src, Request{})
+		arrived, _ := f.Progress()
+		if _, refused := errors.AsType[*NoRoomError](err); refused != c.refused || err != nil && !refused || arrived > 0 != c.begun {
+			t.Errorf("%s: %d of %d bytes arrived, %v", c.name, arrived, size, err)
+		}
+		if err := f.Discard(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // What is not the state that its manifest promises goes, whole, and the next attempt begins anew.
 func TestFetch_RefusesAStateThatIsNotTheOnePromised(t *testing.T) {
 	m, src := pair(t)
