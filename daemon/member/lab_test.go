@@ -8,9 +8,11 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -38,6 +40,8 @@ type lab struct {
 	mail   []packet
 	cut    map[[2]*node]bool
 	policy membership.Policy
+	// retention is that of every node; its zero value is the default.
+	retention Retention
 
 	// stopAt is looked at whenever a node has worked; when it says so, everything stands still until
 	// stopped is taken back.
@@ -52,6 +56,8 @@ type lab struct {
 	// becomes of it; and states are flushed again and again.
 	lazy   bool
 	rounds int
+
+	filled int // items that fill has written
 }
 
 // node is one machine: a process runs on it, or none.
@@ -78,6 +84,13 @@ type node struct {
 	noApply, noSync bool
 	// mute: it reaches nobody, and is reached.
 	mute bool
+	// slow is what goes on while it takes in one chunk of an artifact; nil: nothing does. keeping: its keeper is
+	// at it. fetched counts the artifacts that it has begun to take in.
+	slow    func()
+	keeping bool
+	fetched int
+	// usage is what its disk says of its room, from the next start on; nil: what is so.
+	usage *vfs.DiskUsage
 	// seeks: it looks for its cluster by itself, as a process does.
 	seeks bool
 }
@@ -92,15 +105,21 @@ type packet struct {
 // newLab starts the cluster that declares these names.
 func newLab(t *testing.T, names ...string) *lab {
 	t.Helper()
-	l := bornLab(t, names...)
+	return newLabWith(t, Retention{}, names...)
+}
+
+// newLabWith is newLab with logs that are kept like this.
+func newLabWith(t *testing.T, retention Retention, names ...string) *lab {
+	t.Helper()
+	l := bornLab(t, retention, names...)
 	l.leader()
 	return l
 }
 
-// bornLab is newLab before anybody leads.
-func bornLab(t *testing.T, names ...string) *lab {
+// bornLab is newLabWith before anybody leads.
+func bornLab(t *testing.T, retention Retention, names ...string) *lab {
 	t.Helper()
-	l := &lab{t: t, now: time.UnixMilli(1_700_000_000_000), cut: map[[2]*node]bool{}, policy: membership.DefaultPolicy()}
+	l := &lab{t: t, now: time.UnixMilli(1_700_000_000_000), cut: map[[2]*node]bool{}, policy: membership.DefaultPolicy(), retention: retention}
 	for _, name := range names {
 		l.nodes = append(l.nodes, l.machine(name))
 	}
@@ -153,10 +172,14 @@ func (n *node) start() {
 	if !slices.ContainsFunc(declared, func(d membership.Declared) bool { return d.Name == n.name }) {
 		declared = append(declared, membership.Declared{Name: n.name, GRPCAddr: n.addr, HTTPAddr: n.name + ":2"})
 	}
+	fs := vfs.FS(n.fs)
+	if n.usage != nil {
+		fs = crowded{fs, n.usage}
+	}
 	n.m = New(Options{
-		Dir: dir, DataDir: "/data", FS: n.fs, Name: n.name, GRPCAddr: n.addr, HTTPAddr: n.name + ":2", Declared: declared, Topology: [32]byte{1},
+		Dir: dir, DataDir: "/data", FS: fs, Name: n.name, GRPCAddr: n.addr, HTTPAddr: n.name + ":2", Declared: declared, Topology: [32]byte{1},
 		Tick: labTick, HeartbeatTicks: 1, ElectionTicks: 10, SegmentBytes: 64 << 10, FirstSegmentBytes: 16 << 10, Foreground: true,
-		Now: func() time.Time { return n.lab.now }, Journal: journal.New(journal.Options{}), Policy: n.lab.policy,
+		Now: func() time.Time { return n.lab.now }, Journal: journal.New(journal.Options{}), Policy: n.lab.policy, Retention: n.lab.retention,
 		Join: JoinOptions{Introducer: labIntroducer{n}},
 	})
 	if err := n.m.Drive(labPort{n}); err != nil {
@@ -166,6 +189,14 @@ func (n *node) start() {
 		n.open()
 	}
 }
+
+// crowded is a disk that others use too.
+type crowded struct {
+	vfs.FS
+	usage *vfs.DiskUsage
+}
+
+func (d crowded) GetDiskUsage(string) (vfs.DiskUsage, error) { return *d.usage, nil }
 
 // open drives the replica that takes part, if there is one.
 func (n *node) open() {
@@ -220,7 +251,11 @@ func (l *lab) step() {
 			}
 		}
 		if n.m != nil && l.steps%10 == 0 {
-			n.m.Keep()
+			if !n.keeping {
+				n.keeping = true
+				n.m.Keep()
+				n.keeping = false
+			}
 			n.report = true
 			if n.m.Taking(0) != n.replica {
 				n.open()
@@ -522,8 +557,13 @@ func (l *lab) other(leader *node) *node {
 // write has the leader take one signal.
 func (l *lab) write() {
 	l.t.Helper()
+	l.take(command.Signal{Item: "a", Type: "view", Milli: 1000})
+}
+
+func (l *lab) take(r command.Record) {
+	l.t.Helper()
 	leader := l.leader()
-	c, err := leader.driver.Write(command.EncodeWrite(command.Write{Records: []command.Record{command.Signal{Item: "a", Type: "view", Milli: 1000}}}), consensus.AckQuorum)
+	c, err := leader.driver.Write(command.EncodeWrite(command.Write{Records: []command.Record{r}}), consensus.AckQuorum)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -534,6 +574,16 @@ func (l *lab) write() {
 		}
 		return done
 	})
+}
+
+// fill has the leader take n items of 8 KiB.
+func (l *lab) fill(n int) {
+	l.t.Helper()
+	for i := range n {
+		l.filled++
+		text := strings.Repeat(string(rune('a'+i%26)), 8<<10)
+		l.take(command.Item{ID: fmt.Sprintf("filler-%d", l.filled), Attrs: fmt.Appendf(nil, `{"text":%q}`, text)})
+	}
 }
 
 // do begins a verb on the leader and returns what becomes of it.
@@ -657,11 +707,30 @@ func (p labPort) Permit(ctx context.Context, addr string, r peer.PermitRequest) 
 
 func (p labPort) Send(_ ident.GroupID, msgs []*pb.Message) {
 	for _, m := range msgs {
+		p.n.onlyVotersStand(m)
 		b, err := proto.Marshal(m)
 		if err != nil {
 			p.n.lab.t.Fatal(err)
 		}
 		p.n.lab.mail = append(p.n.lab.mail, packet{p.n, p.n.life, ident.MemberID(m.GetTo()), b})
+	}
+}
+
+// onlyVotersStand: nobody asks for votes who has none by the newest configuration that it knows: not a learner,
+// and not a member that was removed.
+func (n *node) onlyVotersStand(m *pb.Message) {
+	if m.GetType() != pb.MsgVote && m.GetType() != pb.MsgPreVote {
+		return
+	}
+	r := n.m.Taking(0)
+	if r == nil {
+		n.lab.t.Errorf("%s asks for votes and takes part in nothing", n.name)
+		return
+	}
+	conf, id := r.Status().Conf, n.m.identity().ID
+	x, _ := n.m.Roster().Member(id) // may be newer: what follows from it is published after it
+	if x.Role != membership.RoleVoter && !slices.Contains(conf.GetVoters(), uint64(id)) && !slices.Contains(conf.GetVotersOutgoing(), uint64(id)) {
+		n.lab.t.Errorf("%s, member %s, asks for votes in term %d and has none: %v", n.name, id, m.GetTerm(), conf)
 	}
 }
 
@@ -691,7 +760,15 @@ func (p labPort) FetchSnapshot(ctx context.Context, addr string, r peer.Snapshot
 	if !t.header.Needed {
 		return t.header, nil, nil
 	}
+	first := true
 	return t.header, peer.NewSnapshotStream(func() (peer.SnapshotChunk, error) {
+		if first { // who asks only whether one is needed takes none
+			first = false
+			p.n.fetched++
+		}
+		if p.n.slow != nil {
+			p.n.slow()
+		}
 		if len(t.chunks) == 0 {
 			return peer.SnapshotChunk{}, io.EOF
 		}

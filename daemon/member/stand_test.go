@@ -11,7 +11,7 @@ import (
 // Who made the cluster stands once a majority can hear it, and again as long as nobody leads: what it says is
 // lost on a member that has not opened its group yet.
 func TestStandsUntilSomebodyLeads(t *testing.T) {
-	l := bornLab(t, "a", "b", "c")
+	l := bornLab(t, Retention{}, "a", "b", "c")
 	a := l.nodes[0]
 	stands := func(connected peer.PeerStatus) int {
 		t.Helper()

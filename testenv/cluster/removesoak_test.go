@@ -119,13 +119,15 @@ func TestSoak_RemoveUnsafeIsRefused(t *testing.T) {
 }
 
 // A member that was removed comes again, with the same name or another one, at the same address or another
-// one, with its directory or without: each of the eight has one outcome.
+// one, with its directory or without: each of the eight has one outcome. So has one that is killed, removed while
+// it is down, and added again at once, where nobody has let go of the old process: its first attempt succeeds.
 func TestSoak_RemoveAndAddAgain(t *testing.T) {
 	const (
 		refuses = "does not start: a directory belongs to one name"
 		stays   = "knows that it was removed, and stays so"
 		meant   = "is refused as removed, and joins under a new id with --rejoin"
 		joins   = "joins under a new id"
+		atOnce  = "joins under a new id with --rejoin, while others still look for the old one"
 	)
 	binary := Binary(t)
 	c := Start(t, binary, Options{})
@@ -152,14 +154,20 @@ func TestSoak_RemoveAndAddAgain(t *testing.T) {
 		{"same name, other address, directory wiped", true, false, false, meant},
 		{"other name, same address, directory wiped", false, true, false, joins},
 		{"other name, other address, directory wiped", false, false, false, joins},
+		{"killed before, same name, same address, directory wiped", true, true, false, atOnce},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			first := c.Extra(binary, fmt.Sprintf("again-%d", i), Seeds(c.Members[0])...)
 			first.Start()
 			joined(t, first)
+			if tc.outcome == atOnce {
+				first.Kill()
+			}
 			c.MustRemove(first.Name)
-			c.waitTold(first.DevMember)
-			first.Kill()
+			if tc.outcome != atOnce {
+				c.waitTold(first.DevMember)
+				first.Kill()
+			}
 			if !tc.kept {
 				if err := os.RemoveAll(first.Dir); err != nil {
 					t.Fatal(err)
@@ -174,7 +182,11 @@ func TestSoak_RemoveAndAddAgain(t *testing.T) {
 				second.HTTP, second.GRPC = first.HTTP, first.GRPC
 			}
 			second.Dir = first.Dir
-			second.Start()
+			if tc.outcome == atOnce {
+				second.Start("--rejoin")
+			} else {
+				second.Start()
+			}
 			defer second.Kill()
 			switch tc.outcome {
 			case refuses:
@@ -190,7 +202,7 @@ func TestSoak_RemoveAndAddAgain(t *testing.T) {
 				c.waitReadyz(second.DevMember, "removed")
 				second.Start("--rejoin")
 				fallthrough
-			case joins:
+			case joins, atOnce:
 				joined(t, second)
 				c.MustRemove(second.Name)
 				c.waitTold(second.DevMember)
