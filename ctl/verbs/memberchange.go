@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -160,7 +161,7 @@ func runMemberChange(ctx context.Context, o *memberChangeOptions) error {
 		}
 	}
 	return change[api.MemberChanged]{
-		NotDone: notDone, Doubt: "it is not known whether " + notDone,
+		NotDone: notDone, Doubt: "it is not known whether " + strings.Replace(notDone, "was not", "was", 1),
 		Operation: o.Operation, Timeout: o.Timeout, Dry: o.DryRun, NoWait: o.NoWait, Tell: o.Tell,
 		Do: func(ctx context.Context) (api.MemberChanged, client.Source, error) {
 			return c.ChangeMember(ctx, o.Verb.name, req)

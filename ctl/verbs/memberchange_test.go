@@ -158,7 +158,7 @@ func TestMembersRemove_ExitCodes(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(api.MemberChanged{Name: req.Name, DryRun: true, Checks: []api.Check{{Code: "new_majority", Detail: "1 of 2"}}})
 		}, nil, "members remove ap-south --dry-run", 6, ""},
 		{"the answer is lost, and the roster says that it is done", lose, nil, "members remove ap-south --confirm=ap-south", 0, "the answer was lost"},
-		{"the answer is lost, and nobody knows", lose, nil, "members promote eu-west --yes", 9, "unknown"},
+		{"the answer is lost, and nobody knows", lose, nil, "members promote eu-west --yes", 9, "it is not known whether eu-west was made a voter"},
 		{"the answer is lost, the operation is done", lose, &api.Operation{State: api.OperationDone, Result: json.RawMessage(`{"ok":true,"name":"eu-west","role":"voter","index":9,"checks":[]}`)}, "members promote eu-west --yes", 0, ""},
 	} {
 		c := &changing{answer: tc.answer, op: tc.op}
