@@ -84,6 +84,11 @@ func (m *Member) invitation() (seeds []string, rejoin bool) {
 	return m.mu.seeds, m.mu.rejoin
 }
 
+// waitForInvitation says that nobody has told this member whom to ask.
+func (m *Member) waitForInvitation() {
+	m.setWaiting([]membership.Waiting{{Name: m.opts.Name, Reason: "to be told which cluster to join: tidalctl join --seed http://HOST:PORT, or start it with --seed"}})
+}
+
 // joins reports whether this member looks for a cluster that exists, and never makes one: no file
 // declares it, or it was admitted before and not born with its cluster.
 func (m *Member) joins() bool { return len(m.opts.Declared) == 0 || m.identity().ID != 0 }
@@ -161,7 +166,7 @@ func (m *Member) introduce(ctx context.Context, known []string) (Introduction, b
 	seeds, rejoin := m.invitation()
 	seeds = slices.Concat(seeds, j.met, known, m.remembered())
 	if len(seeds) == 0 {
-		m.setWaiting([]membership.Waiting{{Name: m.opts.Name, Reason: "to be told which cluster to join: tidalctl join --seed http://HOST:PORT, or start it with --seed"}})
+		m.waitForInvitation()
 		return Introduction{}, false
 	}
 	var failed []membership.Waiting

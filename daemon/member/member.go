@@ -278,6 +278,9 @@ func (m *Member) Start(net Network) error {
 			return err
 		}
 	}
+	if seeds, _ := m.invitation(); m.joins() && len(seeds) == 0 {
+		m.waitForInvitation() // before anybody can ask what it waits for
+	}
 	m.done.Go(func() { m.findCluster(ctx) })
 	return nil
 }
