@@ -25,10 +25,12 @@ const (
 	// many entries, and after so many rounds of its keeper if there was any entry.
 	checkEntries = 4096
 	checkRounds  = 5
-	// learnerRounds is when it does so although there was nothing new: after so many rounds, for a learner
-	// that is level and whose state was not compared yet. It has joined after the last check, and there may
-	// be no other one for as long as nobody writes.
-	learnerRounds = 2
+	// waitingRounds is when it does so although there was nothing new: after so many rounds, for a member
+	// that is level and whose state was not compared yet. It was opened after the last check, and there may
+	// be no other one for as long as nobody writes. Where that was of no use, it takes twice as long each
+	// time, up to waitingMost: who has no state at all is level too.
+	waitingRounds = 2
+	waitingMost   = 16
 
 	// checksKept is how many checks a member remembers, and reports with every ping.
 	checksKept = 8
@@ -193,6 +195,12 @@ func checkDue(applied, last uint64, rounds int) bool {
 	return applied > last && (rounds >= checkRounds || rounds > 0 && applied-last >= checkEntries)
 }
 
+// waitingCheckDue says the same for members that wait for a check although there was nothing new, after
+// tries that did not help.
+func waitingCheckDue(rounds, tries int) bool {
+	return rounds >= min(waitingRounds<<min(tries, 8), waitingMost)
+}
+
 // Digested takes what a peer's states added up to, in the place of what it said before: of a replica that
 // was opened anew it says nothing, and what it said of the data before is not to be held for or against it.
 func (m *Member) Digested(from ident.MemberID, digests []peer.DigestReport) {
@@ -262,16 +270,26 @@ func (k *keeper) checkRound() {
 	if s.State != raft.StateLeader || apply.Undigested {
 		return
 	}
-	if checkDue(s.Applied, last, k.unchecked) || k.unchecked >= learnerRounds && k.learnerWaits(self, s) {
-		k.unchecked = 0 // if it is lost, the next one is due in time
-		g.replica.Check(0)
+	waiting := k.checkAwaited(self, s)
+	if !waiting {
+		k.tries = 0
 	}
+	if !checkDue(s.Applied, last, k.unchecked) && !(waiting && waitingCheckDue(k.unchecked, k.tries)) {
+		return
+	}
+	if waiting {
+		k.tries++
+	}
+	k.unchecked = 0 // if it is lost, the next one is due in time
+	g.replica.Check(0)
 }
 
-// learnerWaits reports whether a learner that is level is not known to have the right state.
-func (k *keeper) learnerWaits(self ident.MemberID, s replica.Status) bool {
+// checkAwaited reports whether a member that is level is not known to have the right state. Of a voter, too:
+// what was said of it before it was opened anew counts no more, and without its word there may be no
+// majority to tell apart who has something else.
+func (k *keeper) checkAwaited(self ident.MemberID, s replica.Status) bool {
 	return slices.ContainsFunc(s.Progress, func(p consensus.Progress) bool {
-		return p.Learner && p.Active && p.Match+readyLag >= s.Last && k.checks.standing(self, p.ID).state == StateUnverified
+		return p.Active && p.Match+readyLag >= s.Last && k.checks.standing(self, p.ID).state == StateUnverified
 	})
 }
 

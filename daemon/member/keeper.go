@@ -72,6 +72,7 @@ type keeper struct {
 	// one was proposed.
 	newest    uint64
 	unchecked int
+	tries     int // checks in a row for members that wait for one still
 	// unresolved is the check at which it could last not be told whose state is right; 0: it can.
 	unresolved uint64
 	// booted: what is latched was found at the start of this process, which allows it as an operator does.

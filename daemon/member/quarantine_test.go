@@ -205,6 +205,33 @@ func TestCheckDue(t *testing.T) {
 	}
 }
 
+func TestWaitingCheckDue(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ tries, rounds int }{{0, 2}, {1, 4}, {2, 8}, {3, 16}, {4, 16}, {1 << 40, 16}} {
+		if waitingCheckDue(tc.rounds-1, tc.tries) || !waitingCheckDue(tc.rounds, tc.tries) {
+			t.Errorf("after %d tries a check is not due with round %d exactly", tc.tries, tc.rounds)
+		}
+	}
+}
+
+// A voter that was opened anew is compared although nobody writes.
+func TestCheckRound_ComparesWhoWasOpenedAnew(t *testing.T) {
+	l := newLab(t, "a", "b", "c")
+	l.write()
+	verified := func(n *node) func() bool {
+		return func() bool {
+			leader := l.leader()
+			v, ok := leader.m.Verdict(0, n.id())
+			return ok && v.State == StateVerified && v.Index == leader.status().Applied // nothing came after the check
+		}
+	}
+	other := l.other(l.leader())
+	l.until("everybody is verified", verified(other))
+	other.m.current(0).keeper.checks.opened() // as after an install
+	l.until("it is not known to be right any more", func() bool { return !verified(other)() })
+	l.until("it is compared again", verified(other))
+}
+
 // applied makes a check whose digest is one letter.
 func appliedCheck(index uint64, letter byte) *apply.Check {
 	return &apply.Check{
