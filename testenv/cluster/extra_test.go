@@ -158,6 +158,31 @@ func (c *Cluster) Remove(name string, override ...string) (api.MemberChanged, er
 	return out, err
 }
 
+// acquainted waits until every member has heard of every other one and no change settles: a cluster takes
+// writes before all of its members have met.
+func (c *Cluster) acquainted() {
+	c.t.Helper()
+	c.Until("everybody knows everybody", func() error {
+		for _, m := range c.Members {
+			var local api.LocalStatus
+			if err := c.Get(m, "/cluster/status/local", &local); err != nil {
+				return err
+			}
+			if len(local.HeardMS) < len(c.Members)-1 {
+				return fmt.Errorf("%s has heard of %v", m.Name, local.HeardMS)
+			}
+		}
+		var st api.Status
+		if err := c.Get(c.Members[0], "/cluster/status", &st); err != nil {
+			return err
+		}
+		if st.Settling != nil || st.Health.Level != api.HealthOK {
+			return fmt.Errorf("%s, settling %+v", st.Health.Level, st.Settling)
+		}
+		return nil
+	})
+}
+
 // MustRemove removes a member. The change before it may still settle: it is asked for again until it does.
 func (c *Cluster) MustRemove(name string, override ...string) {
 	c.t.Helper()

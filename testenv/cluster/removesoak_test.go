@@ -20,6 +20,7 @@ import (
 // term grows by the hand-over alone.
 func TestSoak_RemoveFiveToThree(t *testing.T) {
 	c := Start(t, Binary(t), Options{Nodes: 5})
+	c.acquainted()
 	l := NewLedger(c, 16)
 	l.During(func() { l.WaitAcked(300) })
 	for _, what := range []string{"a follower", "the leader"} {
