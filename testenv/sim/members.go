@@ -262,11 +262,19 @@ func (c *cluster) checkSettled(x *verb, change daemon.Change) {
 }
 
 // mayLose reports whether every set of voters there is, or is about to be, keeps a majority of sound
-// machines when m is not one of them: it is removed from the set, or its disk is damaged.
+// machines when m is not one of them: it is removed from the set, or its disk is damaged. Whoever has applied
+// less than others needs the majorities of the configuration that it knows, until it hears of a later one.
 func (c *cluster) mayLose(m *member, removed bool) bool {
 	now := c.oracle.newest()
 	learners := slices.Concat(now.conf.GetVoters(), now.conf.GetLearners(), now.conf.GetLearnersNext())
-	for _, set := range [][]uint64{now.conf.GetVoters(), now.conf.GetVotersOutgoing(), learners} {
+	sets := [][]uint64{now.conf.GetVoters(), now.conf.GetVotersOutgoing(), learners}
+	for _, o := range c.members {
+		if o != m && !o.damaged && !o.gone && c.belongs(o) && o.applied.Index >= firstIndex {
+			known := c.oracle.at(o.applied.Index).conf
+			sets = append(sets, known.GetVoters(), known.GetVotersOutgoing())
+		}
+	}
+	for _, set := range sets {
 		n, sound := len(set), 0
 		if n == 0 {
 			continue
