@@ -11,7 +11,6 @@ import (
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/membership"
-	"github.com/tidaldb/tidal/daemon/nice"
 	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/snapshot"
 	"github.com/tidaldb/tidal/daemon/state"
@@ -300,9 +299,7 @@ func (m *Member) fetchFirst(ctx context.Context, in Introduction, from source) (
 	m.setWaiting([]membership.Waiting{{Name: m.opts.Name, Reason: fmt.Sprintf("its first data arrives from member %s at %s", from.member, from.addr)}})
 	f := k.startFetch()
 	before, _ := f.Progress()
-	var a *snapshot.Artifact
-	var err error
-	nice.Do(func() { a, err = f.Fetch(ctx, from, snapshot.Request{Group: 0, From: firstEntry.Index, Always: true}) })
+	a, err := f.Fetch(ctx, from, snapshot.Request{Group: 0, From: firstEntry.Index, Always: true})
 	if after, _ := f.Progress(); err == nil || after > before {
 		k.stuck = 0
 	} else {

@@ -14,7 +14,6 @@ import (
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/membership"
-	"github.com/tidaldb/tidal/daemon/nice"
 	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/snapshot"
@@ -139,9 +138,7 @@ func (k *keeper) carryOut(ctx context.Context, g *group, latched *datadir.Reseed
 	k.enter(PhaseFetch)
 	f := k.startFetch()
 	before, _ := f.Progress()
-	var a *snapshot.Artifact
-	var err error
-	nice.Do(func() { a, err = f.Fetch(ctx, from, r) })
+	a, err := f.Fetch(ctx, from, r)
 	if after, _ := f.Progress(); err == nil || after > before {
 		k.stuck = 0
 	} else {

@@ -7,7 +7,6 @@ import (
 	"go.etcd.io/raft/v3"
 
 	"github.com/tidaldb/tidal/daemon/ident"
-	"github.com/tidaldb/tidal/daemon/nice"
 	"github.com/tidaldb/tidal/daemon/peer"
 	"github.com/tidaldb/tidal/daemon/snapshot"
 )
@@ -34,7 +33,7 @@ func (m *Member) FetchSnapshot(ctx context.Context, r peer.SnapshotRequest, s pe
 	if err != nil {
 		return err
 	}
-	nice.Do(func() { err = m.send(ctx, g, lease, term, r, s) })
+	err = m.send(ctx, g, lease, term, r, s)
 	lease.Close(err == nil)
 	return err
 }

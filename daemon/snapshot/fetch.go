@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/durable"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/nice"
 )
 
 // reserveBytes is the room that an artifact must leave on the disk at least.
@@ -123,8 +124,13 @@ type Artifact struct {
 
 // Fetch asks src and takes what it sends. It returns nil and no error when the source's log has what
 // is needed. After an error Fetch may be called again, with any source: what has arrived stays, and is
-// not sent again if the source still has the same artifact.
-func (f *Fetcher) Fetch(ctx context.Context, src Source, r Request) (*Artifact, error) {
+// not sent again if the source still has the same artifact. It runs at a low priority.
+func (f *Fetcher) Fetch(ctx context.Context, src Source, r Request) (a *Artifact, err error) {
+	nice.Do(func() { a, err = f.fetch(ctx, src, r) })
+	return a, err
+}
+
+func (f *Fetcher) fetch(ctx context.Context, src Source, r Request) (*Artifact, error) {
 	if in := f.in; in != nil {
 		r.Have, r.Resume = in.id, in.next
 	}

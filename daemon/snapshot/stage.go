@@ -352,8 +352,14 @@ func (l *Lease) Manifest() []byte { return l.a.encoded }
 func (l *Lease) ID() ID { return l.a.id }
 
 // Send sends the files of the artifact from a cursor on, as fast as the stager's rate allows. The data of
-// a chunk is send's until it returns. It ends with the first error of send, with ctx, or with the stager.
-func (l *Lease) Send(ctx context.Context, from Cursor, send func(Chunk) error) error {
+// a chunk is send's until it returns. It ends with the first error of send, with ctx, or with the stager, and
+// runs at a low priority.
+func (l *Lease) Send(ctx context.Context, from Cursor, send func(Chunk) error) (err error) {
+	nice.Do(func() { err = l.send(ctx, from, send) })
+	return err
+}
+
+func (l *Lease) send(ctx context.Context, from Cursor, send func(Chunk) error) error {
 	files := l.a.manifest.Files
 	if from.File < 0 || from.File > len(files) || from.File < len(files) && (from.Offset < 0 || from.Offset > files[from.File].Bytes) {
 		return fmt.Errorf("send artifact %s from file %d, offset %d: there is no such place", l.a.id, from.File, from.Offset)
