@@ -134,7 +134,7 @@ func (c *cluster) witnesses(m *member) map[uint64]bool {
 	for _, o := range others {
 		life := o.life
 		o.process.Durable(m.as, m.process.SelfHello().Groups)
-		if o.round(); o.life != life || !o.serving() {
+		if o.round(); o.life != life || !o.serving() || !m.serving() { // what o says may end m
 			return nil
 		}
 		all[o.id] = true
