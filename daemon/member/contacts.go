@@ -11,6 +11,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/peer"
+	"github.com/tidaldb/tidal/daemon/replica"
 )
 
 // tellEvery is how often a removed member is told so, until it has acknowledged.
@@ -165,10 +166,15 @@ func (m *Member) settled() bool {
 	if g == nil {
 		return false
 	}
-	s := g.replica.Status()
+	return m.reported(g.replica.Status()).Busy() == nil
+}
+
+// reported is the little of a view that tells how far a change of the configuration is: what the voters
+// reported until now.
+func (m *Member) reported(s replica.Status) membership.View {
 	v := membership.View{Conf: s.Conf, ConfIndex: s.ConfIndex, Seen: m.contacts.seen()}
 	v.Seen[m.identity().ID] = membership.Seen{Applied: s.ConfAsOf, Committed: s.DurableCommit}
-	return v.Busy() == nil
+	return v
 }
 
 // removed says how a member that is removed is refused; nil: it is not, or it is not sure yet.

@@ -207,11 +207,12 @@ func (r *registrar) turn() {
 		return
 	}
 	s := g.replica.Status()
-	if s.State != raft.StateLeader || s.Term != r.term {
-		r.lose(&replica.UnknownOutcomeError{Cause: notLeader(s)}, notLeader(s))
-		if s.State != raft.StateLeader {
-			return
-		}
+	switch lost := (&replica.UnknownOutcomeError{Cause: notLeader(s)}); {
+	case s.State != raft.StateLeader:
+		r.lose(lost, notLeader(s))
+		return
+	case s.Term != r.term:
+		r.lose(lost, nil) // what waits may have been asked of this very leader
 		r.term, r.led = s.Term, r.m.opts.Now()
 	}
 	if r.flight != nil && !r.flight.landed {
@@ -240,7 +241,7 @@ func (r *registrar) turn() {
 }
 
 // lose ends everything that a leader had under way: flight is what is said of a record that was proposed,
-// waiting of a verb that was not.
+// waiting of a verb that was not; nil: it goes on waiting.
 func (r *registrar) lose(flight, waiting error) {
 	if r.flight != nil && r.flight.verb != nil {
 		r.flight.verb.finish(flight)
@@ -252,8 +253,11 @@ func (r *registrar) lose(flight, waiting error) {
 	clear(r.seen)
 	r.showPending(nil)
 	r.mu.Lock()
-	lost := r.mu.waiting
-	r.mu.waiting, r.mu.known = nil, nil
+	var lost []*Verb
+	if waiting != nil {
+		lost, r.mu.waiting = r.mu.waiting, nil
+	}
+	r.mu.known = nil
 	clear(r.mu.approved)
 	r.mu.Unlock()
 	for _, v := range lost {

@@ -120,6 +120,43 @@ func TestRegistrar_OneChangeAtATime(t *testing.T) {
 	}
 }
 
+// A leader that has not looked at the membership yet, as in its first moment, says what settles all the same.
+func TestRegistrar_LeaderSaysWhatSettlesBeforeItLooked(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "n1", "n2", "n3", "n4", "n5")
+	l.run(2 * time.Second)
+	leader := l.leader()
+	for _, n := range l.nodes {
+		n.noApply = n != leader
+	}
+	if _, err := leader.m.BeginRemove(l.other(leader).name, RemoveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	l.until("the removal to be applied", func() bool { return len(leader.m.Roster().Members) == 4 })
+	leader.m.registrar.lose(replica.ErrClosed, replica.ErrClosed) // as where it begins to lead
+	if m, ok := leader.m.Membership(); !ok || m.Settling == nil || m.Settling.Quorum.Voters != 4 || m.Settling.Quorum.Up != 1 {
+		t.Errorf("membership: %v, settling %+v", ok, m.Settling)
+	}
+}
+
+// A verb that is asked of a leader before that has looked for the first time is that leader's to do: whoever
+// forwarded it here would wait for another leader in vain.
+func TestRegistrar_NewLeaderKeepsWhatItWasAsked(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "n1", "n2", "n3")
+	l.run(2 * time.Second)
+	leader := l.leader()
+	leader.m.registrar.lose(replica.ErrClosed, replica.ErrClosed) // as where it begins to lead
+	v, err := leader.m.BeginRemove(l.other(leader).name, RemoveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.until("the removal", v.over)
+	if c, err := v.Change(); err != nil || !c.Settled {
+		t.Errorf("removal: %+v, %v", c, err)
+	}
+}
+
 func isType[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok

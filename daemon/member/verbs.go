@@ -279,7 +279,16 @@ type MembershipStatus struct {
 func (m *Member) Membership() (MembershipStatus, bool) {
 	v, ok := m.registrar.view()
 	if !ok {
-		return MembershipStatus{}, false
+		// A leader of this moment has not looked yet. It must not say that nothing settles because of that.
+		g := m.sound(0)
+		if g == nil {
+			return MembershipStatus{}, false
+		}
+		s := g.replica.Status()
+		if s.State != raft.StateLeader {
+			return MembershipStatus{}, false
+		}
+		v = m.reported(s)
 	}
 	s := MembershipStatus{Pending: map[ident.MemberID]membership.Pending{}, Waiting: m.registrar.length()}
 	if settling, busy := v.Settling(); busy {
