@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -90,22 +89,18 @@ func (d *Daemon) Start() error {
 func (d *Daemon) listen() (err error) {
 	c := d.opts.Config
 	for _, l := range []struct {
-		what, flag, addr string
-		into             *net.Listener
+		what, where, addr string
+		into              *net.Listener
 	}{
-		{"HTTP", "--http", c.HTTPBind, &d.httpListener},
-		{"gRPC", "--grpc", c.GRPCBind, &d.grpcListener},
-		{"metrics", "--metrics", c.MetricsBind, &d.metricsListener},
+		{"HTTP", "--http, TIDAL_HTTP, http_bind, http_addr", c.HTTPBind, &d.httpListener},
+		{"gRPC", "--grpc, TIDAL_GRPC, grpc_bind, grpc_addr", c.GRPCBind, &d.grpcListener},
+		{"metrics", "--metrics, TIDAL_METRICS, metrics.bind", c.MetricsBind, &d.metricsListener},
 	} {
 		if l.addr == "" {
 			continue
 		}
-		*l.into, err = net.Listen("tcp", l.addr)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("listen for %s: %w: another process has this port, perhaps this member itself; end it, or listen elsewhere with %s", l.what, err, l.flag)
-		}
-		if err != nil {
-			return fmt.Errorf("listen for %s: %w", l.what, err)
+		if *l.into, err = listenAt(l.what, l.addr, l.where); err != nil {
+			return err
 		}
 		d.onStop(l.what+" listener", func(context.Context) error {
 			if err := (*l.into).Close(); !errors.Is(err, net.ErrClosed) { // a server closes its own
@@ -123,7 +118,7 @@ func (d *Daemon) openDirectory() (err error) {
 	c := d.opts.Config
 	d.dir, err = datadir.Open(datadir.Options{Path: c.DataDir, Name: c.Name, FS: d.opts.FS, Logger: d.log})
 	if err != nil {
-		return err
+		return fmt.Errorf("data directory (--data-dir, TIDAL_DATA_DIR): %w", err)
 	}
 	d.onStop("data directory", func(context.Context) error { return d.dir.Close() })
 	if fresh := d.dir.Member().ID == 0; fresh && !c.Declared && len(c.Join.Seeds) == 0 && !c.Join.Await {

@@ -35,7 +35,10 @@ the log and in GET /readyz.
 It listens where it advertises: at an IP itself, at a host name on all interfaces; --grpc and --http say
 otherwise.
 
-Every flag has a twin in the environment; a flag goes before it, and it goes before the file.`,
+Every flag has a twin in the environment; a flag goes before it, and it goes before the file.
+
+Exit code 78: something has to be set right first, the configuration, an address, a key or the data
+directory. 1: it failed, or another process has the port or the directory.`,
 		Example: `  tidald serve                                                   # alone, on 127.0.0.1:9501
   tidald serve --config tidal.yaml --name us-east --data-dir /var/lib/tidal
   tidald serve --config tidal.yaml --name eu-west --data-dir /var/lib/tidal --seed http://10.0.0.1:9501 \
@@ -80,9 +83,10 @@ func serve(ctx context.Context, flags config.Flags) error {
 	return errors.Join(err, d.Stop(stopCtx))
 }
 
-// withCode tells refusals of what is on the disk and of files with secrets, which an operator must settle,
-// from other failures.
+// withCode tells refusals of what is on the disk, of addresses and of files with secrets, which an operator
+// must settle, from other failures: a port or a directory that another process has is free when that one ends.
 func withCode(err error) error {
+	_, foreign := errors.AsType[*datadir.ForeignError](err)
 	_, named := errors.AsType[*datadir.WrongNameError](err)
 	_, copied := errors.AsType[*datadir.CopiedError](err)
 	_, corrupt := errors.AsType[*durable.CorruptError](err)
@@ -90,7 +94,9 @@ func withCode(err error) error {
 	_, lost := errors.AsType[*datadir.LostGroupError](err)
 	_, secret := errors.AsType[*auth.FileError](err)
 	_, nothing := errors.AsType[*daemon.NothingToJoinError](err)
-	if nothing || named || copied || corrupt || newer || lost || secret {
+	listen, ok := errors.AsType[*daemon.ListenError](err)
+	address := ok && !listen.Taken()
+	if address || nothing || foreign || named || copied || corrupt || newer || lost || secret {
 		return &exitError{exitConfig, err}
 	}
 	return err

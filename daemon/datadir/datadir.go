@@ -20,7 +20,8 @@
 // What it promises: identity and votes survive a crash at any point, whole; neither is in a
 // generation, so an install can neither ship them nor lose them. A file that is missing where it
 // must be, or damaged, or copied from elsewhere, is an error and never "fresh": a member that forgot
-// a vote could vote twice. A refusal changes nothing on the disk (it may leave a LOCK). An error of a
+// a vote could vote twice. A refusal changes nothing on the disk (it may leave a LOCK, but
+// never among the files of somebody else). An error of a
 // write is final: every later write returns it.
 //
 // Callers: daemon (Open), member (birth, boot), replica (votes).
@@ -129,7 +130,7 @@ func (p paths) group(g ident.GroupID) string { return p.of(groupsName, g.String(
 // Open locks the directory, reads and checks everything in it, and only then raises the boot epoch.
 // A directory that is not there, or empty, is made: with an incarnation, and without an id.
 //
-// The refusals are *LockedError, *WrongNameError, *CopiedError, *LostGroupError,
+// The refusals are *ForeignError, *LockedError, *WrongNameError, *CopiedError, *LostGroupError,
 // *durable.CorruptError and *durable.VersionError. What was read is written anew before it is
 // relied on, since the page cache may claim what a failed sync never brought to the disk.
 func Open(o Options) (*Dir, error) {
@@ -141,11 +142,14 @@ func Open(o Options) (*Dir, error) {
 	if err := durable.MkdirAll(o.FS, o.Path, dirPerm); err != nil {
 		return nil, err
 	}
+	if err := refuseForeign(o.FS, o.Path); err != nil {
+		return nil, err
+	}
 	if d.lock, err = lock(o.FS, d.path.of(lockName)); err != nil {
 		return nil, err
 	}
 	if err := d.open(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open data directory %s: %w", o.Path, err), d.lock.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", o.Path, err), d.lock.Close())
 	}
 	return d, nil
 }

@@ -44,6 +44,9 @@ func examine(fs vfs.FS, path string) (Examined, error) {
 	d := &Dir{opts: Options{FS: fs}, path: paths{fs: fs, root: path}}
 	x := Examined{Contents: Contents{Path: path}, Holder: lockHolder(fs, d.path.of(lockName))}
 	complain := func(err error) { x.Problems = append(x.Problems, err) }
+	if foreign, ok := errors.AsType[*ForeignError](refuseForeign(fs, path)); ok {
+		return x, fmt.Errorf("it holds %s, and no member file: %w", foreign.names(), os.ErrNotExist)
+	}
 
 	member, hasMember, err := maybeRead(d.path, memberName, maxMemberBytes)
 	if err != nil {
@@ -137,7 +140,10 @@ func Code(err error) string {
 	_, copied := errors.AsType[*CopiedError](err)
 	_, lost := errors.AsType[*LostGroupError](err)
 	_, locked := errors.AsType[*LockedError](err)
+	_, foreign := errors.AsType[*ForeignError](err)
 	switch {
+	case foreign:
+		return "foreign_data_dir"
 	case copied:
 		return "copied_data_dir"
 	case lost:

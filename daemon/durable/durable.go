@@ -19,9 +19,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// tempSuffix names the file that WriteFile prepares beside the real one. A crash may leave one
+// TempSuffix names the file that WriteFile prepares beside the real one. A crash may leave one
 // behind; the next WriteFile of the same path replaces it, and nobody reads it.
-const tempSuffix = ".tmp"
+const TempSuffix = ".tmp"
 
 // WriteFile replaces the file at path by one that holds data. After a crash at any point the file
 // holds what it held before, or data, and after a nil error it holds data.
@@ -33,7 +33,7 @@ func WriteFile(fs vfs.FS, path string, data []byte) error {
 // called once the new file exists under the name temp, from which it is renamed to path. An error of
 // content is returned as it is, and path is as it was.
 func WriteFileFunc(fs vfs.FS, path string, content func(temp string) ([]byte, error)) error {
-	temp := path + tempSuffix
+	temp := path + TempSuffix
 	f, err := fs.Create(temp, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", temp, err)

@@ -32,7 +32,7 @@ func TestExplanations_CoverWhatIsNamed(t *testing.T) {
 			peer.ReasonAmnesia, peer.ReasonDuplicate, peer.ReasonFormerHistory, peer.ReasonOtherHistory, peer.ReasonIncarnationChanged,
 			peer.ReasonUnknownMember, peer.ReasonNotBorn, peer.ReasonWrongCluster, peer.ReasonRemoved, peer.ReasonExpired,
 		},
-		api.AboutStart: {"copied_data_dir", "corrupt_data_dir", "lost_group", "locked"},
+		api.AboutStart: {"copied_data_dir", "corrupt_data_dir", "lost_group", "locked", "foreign_data_dir"},
 	} {
 		for _, code := range codes {
 			if !slices.Contains(all[code].About, about) {

@@ -33,7 +33,9 @@ func TestServe_RefusesMistakes(t *testing.T) {
 		says string
 	}{
 		{"a second process", []string{"serve", "--config", config, "--name", m.Name, "--data-dir", m.Dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, 1, fmt.Sprint(c.pid(m.Name), ": stop that one first")},
-		{"a port that is taken", []string{"serve", "--config", config, "--name", m.Name, "--data-dir", t.TempDir()}, 1, "address already in use: another process has this port, perhaps this member itself; end it, or listen elsewhere with --http"},
+		{"a port that is taken", []string{"serve", "--config", config, "--name", m.Name, "--data-dir", t.TempDir()}, 1, fmt.Sprintf("(--http, TIDAL_HTTP, http_bind, http_addr): process %d (tidald) listens there: end it, or listen elsewhere", c.pid(m.Name))},
+		{"an address of no machine", []string{"serve", "--data-dir", t.TempDir(), "--grpc", "192.0.2.1:9600", "--http", "127.0.0.1:0"}, 78, "192.0.2.1:9600"},
+		{"a directory of somebody else", []string{"serve", "--data-dir", c.Dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, 78, "(--data-dir, TIDAL_DATA_DIR): foreign_data_dir: " + c.Dir + " holds "},
 		{"a name nobody has", []string{"serve", "--config", config, "--name", "us-eats"}, 78, "us-east"},
 		{"keys that are not there", []string{"serve", "--config", noKeys, "--data-dir", t.TempDir()}, 78, "none.keys"},
 		{"half a certificate", []string{"serve", "--config", halfTLS, "--data-dir", t.TempDir()}, 78, "tls.key_file"},
