@@ -21,6 +21,7 @@ type Input struct {
 	Transfer ident.MemberID // hand leadership to this member; nothing happens on a follower
 	LostLead ident.MemberID // this leader's process is gone (stream broken, port refuses): forget it
 	Campaign bool           // nobody leads and there is no reason to wait; nothing happens where one is known
+	Known    *ident.EntryID // a member has applied this entry: it is committed; nothing happens where a leader is known
 	// LastResort has this replica lead only if nobody else does, from now on: it grants votes and
 	// acknowledges as ever, ignores Campaign and a leader that hands over to it, and stands only after
 	// lastResortTimeouts election timeouts without a leader. One that leads goes on: its owner hands over.

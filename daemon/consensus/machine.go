@@ -296,6 +296,8 @@ func (m *Machine) step(in Input) error {
 		if m.role.Leader == 0 && !m.lastResort {
 			_ = m.rn.Campaign() // with pre-vote; a learner's is refused by raft
 		}
+	case in.Known != nil:
+		err = m.known(*in.Known)
 	case in.SnapDone != nil:
 		status := raft.SnapshotFailure
 		if in.SnapDone.OK {
@@ -529,6 +531,27 @@ func (m *Machine) lostLead(leader ident.MemberID) {
 	_ = m.rn.ForgetLeader()
 }
 
+// known takes note, where nobody leads, that id is committed. A member that is removed may be the only one
+// that knows so of its own removal, and have more of the log than those who stay: it does not stand any more,
+// and they need its vote, which it must not give, for as long as they have not applied that. What is committed
+// stays so, whoever says it. Raft takes it as a heartbeat of the present term, from nobody.
+func (m *Machine) known(id ident.EntryID) error {
+	if m.role.Leader != 0 || m.role.State == raft.StateLeader || id.Index <= m.commit || id.Index > m.last || mutantCommitNotPassedOn {
+		return nil
+	}
+	switch term, err := m.tail.Term(id.Index); {
+	case errors.Is(err, raft.ErrCompacted), errors.Is(err, raft.ErrUnavailable):
+		return nil
+	case err != nil:
+		return fmt.Errorf("term of entry %d, which is committed: %w", id.Index, err)
+	case term != id.Term:
+		return nil // another leader's, which will be replaced
+	}
+	return m.rn.Step(&pb.Message{
+		Type: pb.MsgHeartbeat.Enum(), Term: proto.Uint64(m.role.Term), To: proto.Uint64(m.id), Commit: proto.Uint64(id.Index),
+	})
+}
+
 // ask sends the round of reads on its way, if there is one and it can be asked. It reports whether
 // raft has something to say about that.
 func (m *Machine) ask() bool {
@@ -568,7 +591,7 @@ func (m *Machine) collect(rd raft.Ready) error {
 	}
 	for _, msg := range rd.Messages {
 		switch msg.GetTo() {
-		case raft.LocalAppendThread:
+		case raft.LocalAppendThread, raft.None: // None: what known had raft answer
 		case raft.LocalApplyThread:
 			m.fx.Apply = append(m.fx.Apply, &Apply{Entries: msg.GetEntries(), response: msg.GetResponses()[0]})
 		default:

@@ -100,7 +100,7 @@ type script struct {
 //	propose id=1 token=5 [data=x] [ack=leader]
 //	conf id=1 token=5 (voter|learner|remove)=4
 //	read id=1 token=5 · transfer id=1 to=2 · lost-lead id=1 leader=2
-//	campaign id=1 · last-resort id=1
+//	campaign id=1 · last-resort id=1 · known id=1 term=2 index=9
 //	append id=1 [n=1] [twice]                            the append worker: all frames, or n; twice: hands each back twice
 //	apply id=1 [refuse] [lie]                            the apply worker; lie: reports another configuration
 //	deliver from=1 to=2 · drop from=1 to=2 · late from=1 to=2    late: keeps them for the end
@@ -180,6 +180,10 @@ func (s *script) run(d *datadriven.TestData) string {
 		s.step(n, consensus.Input{LostLead: ident.MemberID(leader)})
 	case "last-resort":
 		s.step(n, consensus.Input{LastResort: true})
+	case "known":
+		var term uint64
+		d.ScanArgs(s.t, "term", &term)
+		s.step(n, consensus.Input{Known: &ident.EntryID{Term: term, Index: index}})
 	case "campaign":
 		s.step(n, consensus.Input{Campaign: true})
 	case "append":

@@ -28,6 +28,8 @@ type Status struct {
 	ConfIndex uint64
 	// ConfAsOf is the applied index that Conf is of: what the machine was told to be in state.
 	ConfAsOf uint64
+	// AppliedTerm is the term of entry ConfAsOf.
+	AppliedTerm uint64
 
 	// OwnFirst is the first entry of the term that this replica leads; 0 on a follower.
 	OwnFirst uint64
@@ -80,6 +82,7 @@ func (m *Machine) Status() Status {
 		DurableCommit: m.durableCommit,
 		ConfIndex:     m.tail.confIndex,
 		ConfAsOf:      m.tail.at.Index,
+		AppliedTerm:   m.tail.at.Term,
 	}
 	if m.role.State != raft.StateLeader || m.failed != nil {
 		return s

@@ -136,7 +136,7 @@ func (m *Member) Reports() []peer.Report {
 	var all []peer.Report
 	if g := m.mu.groups[0]; g != nil && g.replica != nil && g.quarantine == nil {
 		s := g.replica.Status()
-		all = append(all, peer.Report{Group: g.id, Applied: s.ConfAsOf, Committed: s.DurableCommit})
+		all = append(all, peer.Report{Group: g.id, Applied: s.ConfAsOf, AppliedTerm: s.AppliedTerm, Committed: s.DurableCommit})
 	}
 	return all
 }
@@ -154,6 +154,11 @@ func (m *Member) Reported(from ident.MemberID, reports []peer.Report) {
 			}
 		}
 	})
+	for _, r := range reports {
+		if g := m.taking(r.Group); g != nil && r.AppliedTerm != 0 {
+			g.replica.Known(ident.EntryID{Term: r.AppliedTerm, Index: r.Applied})
+		}
+	}
 	if news {
 		m.registrar.poke()
 	}

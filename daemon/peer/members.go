@@ -52,7 +52,7 @@ func (n *Network) reports() []*peerpb.Report {
 	}
 	var all []*peerpb.Report
 	for _, r := range n.opts.Members.Reports() {
-		all = append(all, &peerpb.Report{Group: uint32(r.Group), Applied: r.Applied, Committed: r.Committed})
+		all = append(all, &peerpb.Report{Group: uint32(r.Group), Applied: r.Applied, AppliedTerm: r.AppliedTerm, Committed: r.Committed})
 	}
 	return all
 }
@@ -116,7 +116,7 @@ func (s *server) reported(from ident.MemberID, f *peerpb.Frame) {
 	}
 	all := make([]Report, 0, len(f.GetReports()))
 	for _, r := range f.GetReports() {
-		all = append(all, Report{Group: ident.GroupID(r.GetGroup()), Applied: r.GetApplied(), Committed: r.GetCommitted()})
+		all = append(all, Report{Group: ident.GroupID(r.GetGroup()), Applied: r.GetApplied(), AppliedTerm: r.GetAppliedTerm(), Committed: r.GetCommitted()})
 	}
 	s.net.opts.Members.Reported(from, all)
 }

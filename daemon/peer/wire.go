@@ -35,9 +35,10 @@ type Hello struct {
 
 // Report says how far a replica is.
 type Report struct {
-	Group     ident.GroupID
-	Applied   uint64 // what its state reflects
-	Committed uint64 // up to where its disk knows the log to be committed
+	Group       ident.GroupID
+	Applied     uint64 // what its state reflects
+	AppliedTerm uint64 // of that entry; 0: an older binary
+	Committed   uint64 // up to where its disk knows the log to be committed
 }
 
 // FarewellRequest tells a member that it belongs to the cluster no more.

@@ -312,6 +312,14 @@ func (r *Replica) Fail(err error) { r.fail(StageState, err) }
 // stands for leader from then on, unlike one that has lost its state alone.
 func (r *Replica) Expel(err error) { r.fail(StageFence, err) }
 
+// Known tells the replica that a member has applied entry id: it is committed. It matters where nobody leads,
+// see package consensus.
+func (r *Replica) Known(id ident.EntryID) {
+	if s := r.status.Load(); s.Leader == 0 && id.Index > s.Commit {
+		r.inbox.put(consensus.Input{Known: &id})
+	}
+}
+
 // LastResort has this replica lead only if nobody else does, see package consensus.
 func (r *Replica) LastResort() { r.inbox.put(consensus.Input{LastResort: true}) }
 

@@ -151,8 +151,9 @@ func (x *Frame) GetClock() int64 {
 type Report struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
-	Applied       uint64                 `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"`     // what the state reflects
-	Committed     uint64                 `protobuf:"varint,3,opt,name=committed,proto3" json:"committed,omitempty"` // up to where the disk knows the log to be committed
+	Applied       uint64                 `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"`                            // what the state reflects
+	Committed     uint64                 `protobuf:"varint,3,opt,name=committed,proto3" json:"committed,omitempty"`                        // up to where the disk knows the log to be committed
+	AppliedTerm   uint64                 `protobuf:"varint,4,opt,name=applied_term,json=appliedTerm,proto3" json:"applied_term,omitempty"` // of entry applied; 0: an older binary
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -204,6 +205,13 @@ func (x *Report) GetApplied() uint64 {
 func (x *Report) GetCommitted() uint64 {
 	if x != nil {
 		return x.Committed
+	}
+	return 0
+}
+
+func (x *Report) GetAppliedTerm() uint64 {
+	if x != nil {
+		return x.AppliedTerm
 	}
 	return 0
 }
@@ -1658,11 +1666,12 @@ const file_peer_proto_rawDesc = "" +
 	"\adigests\x18\b \x03(\v2\x1b.tidal.peer.v1.DigestReportR\adigests\x12,\n" +
 	"\x02at\x18\t \x03(\v2\x1c.tidal.peer.v1.GroupPositionR\x02at\x12\x14\n" +
 	"\x05clock\x18\n" +
-	" \x01(\x03R\x05clock\"V\n" +
+	" \x01(\x03R\x05clock\"y\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x18\n" +
 	"\aapplied\x18\x02 \x01(\x04R\aapplied\x12\x1c\n" +
-	"\tcommitted\x18\x03 \x01(\x04R\tcommitted\"f\n" +
+	"\tcommitted\x18\x03 \x01(\x04R\tcommitted\x12!\n" +
+	"\fapplied_term\x18\x04 \x01(\x04R\vappliedTerm\"f\n" +
 	"\fDigestReport\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x18\n" +
