@@ -35,14 +35,20 @@ type Place struct {
 	endpoints []*url.URL // at least one; those that the client was given come first
 }
 
+// placesGrace is how long Places waits for the other endpoints once it has a roster.
+const placesGrace = 500 * time.Millisecond
+
 // Places finds every member of the cluster: it asks all endpoints at once who they are and takes the
-// addresses of those that none of them is from the roster. It returns in EndpointTimeout, with the
-// members by name; the error is that of a read.
+// addresses of those that none of them is from the roster. It returns placesGrace after the first answer,
+// and in EndpointTimeout without one, with the members by name; the error is that of a read.
 func (c *Client) Places(ctx context.Context) ([]Place, error) {
+	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, min(EndpointTimeout, c.timeout))
 	defer cancel()
 	answers := make([]outcome[api.Members], len(c.endpoints))
 	var asked sync.WaitGroup
+	var first sync.Once
+	var grace *time.Timer // set by first
 	for i, endpoint := range c.endpoints {
 		asked.Go(func() {
 			start := time.Now()
@@ -55,10 +61,16 @@ func (c *Client) Places(ctx context.Context) ([]Place, error) {
 				}
 			}
 			answers[i] = a
+			if a.err == nil {
+				first.Do(func() { grace = time.AfterFunc(placesGrace, cancel) })
+			}
 		})
 	}
 	asked.Wait()
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if grace != nil {
+		grace.Stop()
+	}
+	if err := context.Cause(caller); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return nil, err
 	}
 	places := c.places(answers)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -68,15 +70,34 @@ func (c *Client) healAt(ctx context.Context, req api.HealRequest, p Place) *api.
 		return nil
 	}
 	for _, endpoint := range p.endpoints {
-		ctx, cancel := context.WithTimeout(ctx, 2*EndpointTimeout) // it waits for the others as long as they did for it
-		_, body, _, err := c.post(ctx, endpoint.JoinPath("/cluster/heal"), raw)
-		cancel()
-		var a api.Healed
-		if err == nil && json.Unmarshal(body, &a) == nil {
-			return &a
+		if a := c.healThere(ctx, raw, endpoint); a != nil {
+			return a
 		}
 	}
 	return nil
+}
+
+// healThere asks whoever listens at endpoint to heal, and waits as long as that one may wait for others; for a
+// member that takes a connection and says nothing else either, for as long as the question takes whether it
+// is there. Asked it is all the same: a process that is stopped finds the request when it goes on.
+func (c *Client) healThere(ctx context.Context, raw []byte, endpoint *url.URL) *api.Healed {
+	ctx, cancel := context.WithTimeout(ctx, 2*EndpointTimeout) // it waits for the others as long as they did for it
+	var probing sync.WaitGroup
+	defer probing.Wait()
+	defer cancel()
+	probing.Go(func() {
+		ctx, stop := context.WithTimeout(ctx, hedgeAfter)
+		defer stop()
+		if _, _, err := c.fetch(ctx, endpoint.JoinPath("/healthz")); errors.Is(err, context.DeadlineExceeded) {
+			cancel()
+		}
+	})
+	_, body, _, err := c.post(ctx, endpoint.JoinPath("/cluster/heal"), raw)
+	var a api.Healed
+	if err != nil || json.Unmarshal(body, &a) != nil {
+		return nil
+	}
+	return &a
 }
 
 // Faults reads the faults in force, as one member heard of them from all.

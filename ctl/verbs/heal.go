@@ -126,7 +126,7 @@ func healedDocument(id string, h api.Healed, source client.Source, s *api.Status
 		}
 		for _, e := range h.Errors {
 			line := e.Member + " did not answer: " + e.Detail
-			if h.FaultsUntil == nil {
+			if e.Gone {
 				line += ": no process is there to keep a fault"
 			}
 			v.Notes = append(v.Notes, line)

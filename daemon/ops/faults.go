@@ -19,6 +19,10 @@ import (
 	"github.com/tidaldb/tidal/daemon/peer"
 )
 
+// answerReserve is what a question to other members leaves, at most, of the caller's time for the answer to
+// travel.
+const answerReserve = 500 * time.Millisecond
+
 // Crew has another member, which listens for HTTP at addr, do its own part of a verb. An error is or
 // wraps an *api.Problem.
 type Crew interface {
@@ -384,7 +388,7 @@ func (o *Ops) faults(leases []peer.Lease) []api.Fault {
 
 // Faults asks every member for the faults that it keeps up. It works without a leader, and across faults.
 func (o *Ops) Faults(ctx context.Context) api.Faults {
-	ctx, cancel := context.WithTimeout(ctx, o.opts.FanOut)
+	ctx, cancel := o.fanOut(ctx)
 	defer cancel()
 	rows := o.askAll(ctx)
 	out := api.Faults{Faults: []api.Fault{}, Acked: []string{}, Failed: []string{}, Errors: []api.MemberError{}}
@@ -404,9 +408,20 @@ func (o *Ops) Faults(ctx context.Context) api.Faults {
 	return out
 }
 
+// fanOut bounds a question to other members by Options.FanOut, and by a part of the time that the caller gave
+// where that is less: a member that is silent must not cost the caller what all the others say.
+func (o *Ops) fanOut(ctx context.Context) (context.Context, context.CancelFunc) {
+	wait := o.opts.FanOut
+	if until, ends := ctx.Deadline(); ends {
+		left := time.Until(until)
+		wait = min(wait, left-min(left/4, answerReserve))
+	}
+	return context.WithTimeout(ctx, wait)
+}
+
 // each has every one of members do something, all at once, for Options.FanOut at most.
 func (o *Ops) each(ctx context.Context, members []membership.Member, do func(context.Context, membership.Member) error) []error {
-	ctx, cancel := context.WithTimeout(ctx, o.opts.FanOut)
+	ctx, cancel := o.fanOut(ctx)
 	defer cancel()
 	errs := make([]error, len(members))
 	var asked sync.WaitGroup

@@ -287,10 +287,13 @@ func (o *Ops) AskOperation(ctx context.Context, id string) (Operation, error) {
 	}
 	others := slices.DeleteFunc(slices.Clone(o.everybody()), func(m membership.Member) bool { return m.Name == o.name })
 	told := make(chan api.Operation, len(others))
+	ctx, found := context.WithCancel(ctx)
+	defer found()
 	errs := o.each(ctx, others, func(ctx context.Context, m membership.Member) error {
 		op, err := o.opts.Teller.Operation(ctx, o.httpAddr(m), id)
 		if err == nil {
 			told <- op
+			found() // nobody else has it
 		}
 		return err
 	})

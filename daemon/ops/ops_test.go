@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/daemon/command"
 	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/ops"
@@ -280,5 +282,91 @@ func TestOps_MembersAndReady(t *testing.T) {
 	later = later.Add(6 * time.Second)
 	if r := o.Ready(); !r.Ready || len(r.Warnings) != 1 || r.Warnings[0].Name != "leader_contact" {
 		t.Errorf("Ready 6s after the leader was heard = %+v, want ready with a warning", r)
+	}
+}
+
+// teller answers for every member but b, which takes a request and is silent.
+type teller struct{}
+
+func (teller) silent(ctx context.Context, addr string) error {
+	if addr != "b:9500" {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (x teller) Why(ctx context.Context, addr, name string) (api.Why, error) {
+	return api.Why{Member: name}, x.silent(ctx, addr)
+}
+
+func (x teller) History(ctx context.Context, addr string) (api.History, error) {
+	return api.History{}, x.silent(ctx, addr)
+}
+
+func (x teller) Operation(ctx context.Context, addr, id string) (api.Operation, error) {
+	if err := x.silent(ctx, addr); err != nil {
+		return api.Operation{}, err
+	}
+	if id != "of-c" {
+		return api.Operation{}, api.NewProblem(api.CodeNotFound, "there is no operation")
+	}
+	return api.Operation{Op: id, Member: "c"}, nil
+}
+
+// Whoever asks for what all members know is answered while it still waits, although one of them is silent.
+func TestOps_ASilentMemberCostsNoAnswer(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(context.Context, *ops.Ops) error{
+		"history": func(ctx context.Context, o *ops.Ops) error {
+			if h := o.History(ctx, false); !slices.Equal(h.Missing, []string{"b"}) {
+				return fmt.Errorf("missing are %q, want b", h.Missing)
+			}
+			return nil
+		},
+		"why": func(ctx context.Context, o *ops.Ops) error {
+			w, err := o.Why(ctx, "b", false)
+			if err == nil && (w.Error == nil || w.Error.Code != "timeout") {
+				err = fmt.Errorf("b answered %+v, want a timeout", w.Error)
+			}
+			return err
+		},
+		"faults": func(ctx context.Context, o *ops.Ops) error {
+			if f := o.Faults(ctx); !slices.Equal(f.Failed, []string{"b"}) {
+				return fmt.Errorf("failed are %q, want b", f.Failed)
+			}
+			return nil
+		},
+		"an operation that a member ran": func(ctx context.Context, o *ops.Ops) error {
+			_, err := o.AskOperation(ctx, "of-c")
+			return err
+		},
+		"an operation that b may have run": func(ctx context.Context, o *ops.Ops) error {
+			if _, err := o.AskOperation(ctx, "other"); err == nil || !strings.Contains(err.Error(), "b") {
+				return fmt.Errorf("%w, want b to be named", err)
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := opstest.New(t, opstest.Genesis("a", "b", "c"), "a")
+			o, err := ops.New(ops.Options{Member: m, Replica: m.Open, Teller: teller{}, Now: func() time.Time { return opstest.Start },
+				Journal: journal.New(journal.Options{Now: func() time.Time { return opstest.Start }}),
+				Asker:   asker{"c:9500": func() (api.LocalStatus, error) { return api.LocalStatus{Name: "c"}, nil }}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+				defer cancel()
+				if err := ask(ctx, o); err != nil {
+					t.Error(err)
+				}
+				if ctx.Err() != nil {
+					t.Error("the answer came when the caller waited no longer")
+				}
+			})
+		})
 	}
 }

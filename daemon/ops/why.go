@@ -42,7 +42,7 @@ func (o *Ops) Why(ctx context.Context, name string, ownPart bool) (api.Why, erro
 	default: // this member itself, which nobody knows yet
 		out.Role = ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.opts.FanOut)
+	ctx, cancel := o.fanOut(ctx)
 	defer cancel()
 	l, err := o.Leader()
 	if err == nil && l.ID != 0 {
@@ -256,7 +256,7 @@ func (o *Ops) History(ctx context.Context, ownPart bool) api.History {
 	if ownPart {
 		return out
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.opts.FanOut)
+	ctx, cancel := o.fanOut(ctx)
 	defer cancel()
 	members := o.opts.Member.Roster().Members
 	told, failed := make([][]api.Event, len(members)), make([]bool, len(members))
