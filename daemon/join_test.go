@@ -108,7 +108,7 @@ func TestDaemon_SaysWhatAJoinWaitsFor(t *testing.T) {
 	url := "http://" + second.HTTPBind
 	soon(t, "what it waits for", func() bool {
 		st, b := request(t, "GET", url+"/readyz", "")
-		return st == http.StatusServiceUnavailable && strings.Contains(b, "waits for "+dead) && strings.Contains(b, "connection refused") &&
+		return st == http.StatusServiceUnavailable && strings.Contains(b, "waits for "+dead) && strings.Contains(b, "nothing listens there") &&
 			strings.Contains(b, "waits for "+page.URL) && strings.Contains(b, "HTTP 404")
 	})
 	if st, b := request(t, "GET", url+"/items/a", ""); st != http.StatusServiceUnavailable || !strings.Contains(b, `"not_ready"`) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/reach"
 )
 
 // LostError: a request that changes something was sent, and no whole answer came. It may have been
@@ -28,7 +29,8 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("%s: the answer was lost: %v", e.Endpoint, e.Err)
+	_, why := reach.Why(e.Err)
+	return fmt.Sprintf("%s: the answer was lost: %s", e.Endpoint, why)
 }
 
 // Unwrap returns the cause.
@@ -65,9 +67,15 @@ func change[T any](ctx context.Context, c *Client, path string, body any, operat
 	}
 	var tried []Attempt
 	var refused *ProblemError
-	for _, i := range c.order() {
+	for n, i := range c.order() {
 		endpoint := c.endpoints[i]
 		start := time.Now()
+		if n > 0 { // the first one is awake, or nobody is
+			if err := c.awake(ctx, endpoint); err != nil {
+				tried = append(tried, classify(endpoint.String(), err, time.Since(start)))
+				continue
+			}
+		}
 		header, answer, sent, err := c.post(ctx, endpoint.JoinPath(path), raw)
 		p, isProblem := errors.AsType[*ProblemError](err)
 		switch {
@@ -113,6 +121,19 @@ func (c *Client) preferAwake(ctx context.Context) error {
 		return unreachable
 	}
 	return nil
+}
+
+// awake returns why nothing answers at an endpoint. Whatever answers, and be it a refusal, is awake.
+func (c *Client) awake(ctx context.Context, endpoint *url.URL) error {
+	ctx, cancel := context.WithTimeout(ctx, hedgeAfter)
+	defer cancel()
+	_, _, err := c.fetch(ctx, endpoint.JoinPath("/healthz"))
+	_, refuses := errors.AsType[*ProblemError](err)
+	_, foreign := errors.AsType[*foreignError](err)
+	if refuses || foreign {
+		return nil
+	}
+	return err
 }
 
 // cause is why a request ended that ctx ended, or its error.

@@ -6,7 +6,7 @@
 // however the cluster died: with an answer, with a *ProblemError when a member answered that it
 // could not, or with an *UnreachableError that says of every endpoint why it was of no use.
 //
-// Callers: the verbs of ctl. Of ours it imports daemon/api alone.
+// Callers: the verbs of ctl. Of ours it imports daemon/api and daemon/reach alone.
 package client
 
 import (

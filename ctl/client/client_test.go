@@ -186,7 +186,17 @@ func TestClient_SendsChangesToWhoAnswers(t *testing.T) {
 				return next(r)
 			}
 		}
-		n := network{"stopped": note(hung), "dead": note(refused), "well": note(up("a", 7)), "strange": note(func(*http.Request) (*http.Response, error) {
+		cannot := note(func(*http.Request) (*http.Response, error) { // it answers whether it lives, and cannot do it
+			h := http.Header{"Content-Type": {api.ProblemType}}
+			h.Set(api.HeaderMember, "c")
+			return answer(503, h, `{"code":"member_unreached","effect":"none"}`), nil
+		})
+		n := network{"cannot": func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodGet {
+				return up("c", 7)(r)
+			}
+			return cannot(r)
+		}, "stopped": note(hung), "dead": note(refused), "well": note(up("a", 7)), "strange": note(func(*http.Request) (*http.Response, error) {
 			return answer(404, http.Header{}, "no"), nil
 		})}
 		for _, tc := range []struct {
@@ -200,6 +210,8 @@ func TestClient_SendsChangesToWhoAnswers(t *testing.T) {
 			{"stopped", "", true},
 			{"dead stopped", "", true},
 			{"strange", "strange", true},
+			{"cannot stopped", "cannot", true},
+			{"cannot stopped dead well", "cannot well", false},
 		} {
 			sent = nil
 			start := time.Now()

@@ -2,18 +2,13 @@ package client
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/reach"
 )
 
 // ProblemError is a member's answer that it could or would not. It unwraps to the *api.Problem.
@@ -79,37 +74,14 @@ func (e *foreignError) Error() string { return e.detail }
 
 // classify turns the error of asking endpoint for took into the reason that is shown.
 func classify(endpoint string, err error, took time.Duration) Attempt {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err // without the method and the URL, which the endpoint says already
-	}
 	attempt := func(code, detail string) Attempt { return Attempt{endpoint, code, detail} }
 
 	if e, ok := errors.AsType[*foreignError](err); ok {
 		return attempt("foreign", e.detail)
 	}
-	if e, ok := errors.AsType[*net.DNSError](err); ok && !e.IsTimeout {
-		return attempt("unresolved", fmt.Sprintf("no address for %s: %s", e.Name, e.Err))
+	code, words := reach.Why(err)
+	if code == reach.Timeout || errors.Is(err, context.Canceled) {
+		code, words = reach.Timeout, "no answer in "+took.Round(10*time.Millisecond).String()
 	}
-	_, handshake := errors.AsType[tls.RecordHeaderError](err)
-	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok || handshake {
-		if ok {
-			err = e.Err
-		}
-		return attempt("tls", err.Error())
-	}
-	netErr, isNet := errors.AsType[net.Error](err)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), isNet && netErr.Timeout():
-		return attempt("timeout", "no answer in "+took.Round(10*time.Millisecond).String())
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return attempt("refused", "nothing listens there")
-	case connectionLost(err):
-		return attempt("lost", "the connection broke: "+err.Error())
-	}
-	return attempt("error", err.Error())
-}
-
-// connectionLost reports whether a connection broke under a request that was sent.
-func connectionLost(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+	return attempt(string(code), words)
 }

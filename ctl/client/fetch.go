@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/reach"
 )
 
 // fetch sends one GET and reads the whole answer. Errors: *ProblemError when a member refused,
@@ -98,5 +99,5 @@ func onlyLostConnections(ctx context.Context, _ *http.Response, err error) (bool
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	return connectionLost(err), nil
+	return reach.Broke(err), nil
 }

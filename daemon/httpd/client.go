@@ -18,6 +18,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/daemon/peer"
+	"github.com/tidaldb/tidal/daemon/reach"
 )
 
 const (
@@ -140,7 +141,9 @@ type unreachedError struct {
 	Err  error
 }
 
-func (e *unreachedError) Error() string { return fmt.Sprintf("reach %s: %v", e.Addr, e.Err) }
+func (e *unreachedError) Error() string {
+	return fmt.Sprintf("%s was not reached: %s", e.Addr, reasonOf(e.Err))
+}
 func (e *unreachedError) Unwrap() error { return e.Err }
 
 // lostError: the request, or a part of it, was sent to Addr and no whole answer came.
@@ -149,8 +152,16 @@ type lostError struct {
 	Err  error
 }
 
-func (e *lostError) Error() string { return fmt.Sprintf("answer of %s: %v", e.Addr, e.Err) }
+func (e *lostError) Error() string {
+	return fmt.Sprintf("no whole answer of %s: %s", e.Addr, reasonOf(e.Err))
+}
 func (e *lostError) Unwrap() error { return e.Err }
+
+// reasonOf is why, in words.
+func reasonOf(err error) string {
+	_, words := reach.Why(err)
+	return words
+}
 
 // answer is what another member said, whole.
 type answer struct {

@@ -152,19 +152,29 @@ func (s *Server) onMember(w http.ResponseWriter, r *request, name string, h hand
 	if r.marked {
 		return api.NewProblem(api.CodeNotLeader, fmt.Sprintf("this request is for %s", name))
 	}
+	if r.Method != http.MethodGet { // nobody could say later what a member did that takes it and is silent
+		if err := s.ops.Awake(r.Context(), name, addr); err != nil {
+			return err
+		}
+	}
 	a, err := s.client.forward(r.forwarding(), s.ops.Cluster().String(), addr, r.Request, r.body, r.left(), r.within)
 	s.metrics.forwarded(a, err)
 	if unreached, ok := errors.AsType[*unreachedError](err); ok {
-		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s was not reached at %s: %v", name, unreached.Addr, unreached.Err))
+		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s was not reached at %s: %s", name, unreached.Addr, reasonOf(unreached.Err)))
 	}
 	if lost, ok := errors.AsType[*lostError](err); ok && r.Method == http.MethodGet { // a read has no outcome to be unsure of
-		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s at %s did not answer: %v", name, lost.Addr, lost.Err))
+		return silent(name, lost)
 	}
 	if err != nil {
 		return err
 	}
 	relay(w, a)
 	return nil
+}
+
+// silent is the problem of a question that changes nothing, which the member called name did not answer.
+func silent(name string, lost *lostError) *api.Problem {
+	return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s at %s did not answer: %s", name, lost.Addr, reasonOf(lost.Err)))
 }
 
 func noLeader(l ops.Leader) *api.Problem {
@@ -175,7 +185,7 @@ func noLeader(l ops.Leader) *api.Problem {
 }
 
 func leaderUnreached(l ops.Leader, err *unreachedError) *api.Problem {
-	p := api.NewProblem(api.CodeLeaderUnreached, fmt.Sprintf("%s leads term %d and was not reached at %s: %v", l.Name, l.Term, err.Addr, err.Err))
+	p := api.NewProblem(api.CodeLeaderUnreached, fmt.Sprintf("%s leads term %d and was not reached at %s: %s", l.Name, l.Term, err.Addr, reasonOf(err.Err)))
 	p.Leader = l.Name
 	return p
 }

@@ -90,7 +90,7 @@ func TestClient_JoinSaysWhatASeedIs(t *testing.T) {
 		page.URL:             "HTTP 404 from something that is no member",
 		odd.URL:              `member id "x"`,
 		"https://" + n.addr:  "no TLS configured",
-		"http://127.0.0.1:1": "connection refused",
+		"http://127.0.0.1:1": "nothing listens there",
 	} {
 		if _, err := client.Join(t.Context(), seed, membership.Candidate{Name: "d"}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Join(%s) = %v, want %q", seed, err, want)

@@ -85,10 +85,10 @@ func (s *Server) postReconcile(w http.ResponseWriter, r *request) error {
 	started, err := s.ops.Reconcile(req)
 	err = s.answerVerb(w, r, started, err, false)
 	if unreached, ok := errors.AsType[*unreachedError](err); ok {
-		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s was not reached at %s: %v", req.Region, unreached.Addr, unreached.Err))
+		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s was not reached at %s: %s", req.Region, unreached.Addr, reasonOf(unreached.Err)))
 	}
 	if lost, ok := errors.AsType[*lostError](err); ok && req.DryRun { // it would have changed nothing
-		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s at %s did not answer: %v", req.Region, lost.Addr, lost.Err))
+		return silent(req.Region, lost)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/daemon/command"
@@ -228,18 +229,26 @@ func TestReconcile_Problems(t *testing.T) {
 	}
 }
 
-// A member that is not there is named, and nothing changed.
-func TestReconcile_UnreachedIsNamed(t *testing.T) {
+// A member that is not there, or takes a connection and is silent, is named, and nothing changed.
+func TestVerbs_UnreachedIsNamed(t *testing.T) {
 	t.Parallel()
-	g := opstest.Genesis("a", "b")
-	g.Members[1].HTTPAddr = "127.0.0.1:1"
+	g := opstest.Genesis("a", "b", "c")
+	g.Members[1].HTTPAddr, g.Members[2].HTTPAddr = "127.0.0.1:1", blackhole(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := serve(t, options{}, opstest.New(t, g, "a"), ln)
-	p := wantProblem(t, a.do("POST", "/cluster/reconcile", `{"region":"b"}`), api.CodeMemberUnreached)
-	if !strings.Contains(p.Detail, "127.0.0.1:1") || !strings.Contains(p.Detail, "b ") {
-		t.Errorf("detail %q", p.Detail)
+	a := serve(t, options{request: 50 * time.Millisecond}, opstest.New(t, g, "a"), ln)
+	for _, tc := range []struct{ path, body, who, why string }{
+		{"/cluster/reconcile", `{"region":"b"}`, "b", ": nothing listens there"},
+		{"/cluster/reconcile", `{"region":"c"}`, "c", ": nothing came in time"},
+		{"/cluster/reseed", `{"region":"b"}`, "b", ": nothing listens there"},
+		{"/cluster/reseed", `{"region":"c"}`, "c", ": nothing came in time"},
+	} {
+		at, _ := g.Named(tc.who)
+		p := wantProblem(t, a.do("POST", tc.path, tc.body), api.CodeMemberUnreached)
+		if !strings.Contains(p.Detail, at.HTTPAddr) || !strings.HasPrefix(p.Detail, tc.who+" ") || !strings.HasSuffix(p.Detail, tc.why) || p.Effect != api.EffectNone {
+			t.Errorf("%s %s: %+v, want %s, its address and %q", tc.path, tc.body, p, tc.who, tc.why)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -48,10 +49,14 @@ func (s *Server) postReseed(w http.ResponseWriter, r *request) error {
 			return err
 		}
 	}
-	return s.onMember(w, r, req.Region, func(w http.ResponseWriter, r *request) error {
+	err = s.onMember(w, r, req.Region, func(w http.ResponseWriter, r *request) error {
 		started, err := s.ops.Reseed(req)
 		return s.answerVerb(w, r, started, err, req.NoWait)
 	})
+	if lost, ok := errors.AsType[*lostError](err); ok && req.DryRun { // it would have changed nothing
+		return silent(req.Region, lost)
+	}
+	return err
 }
 
 // postVerify has the members compare their states. It runs on the leader.

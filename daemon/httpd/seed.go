@@ -15,6 +15,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/ident"
 	"github.com/tidaldb/tidal/daemon/member"
 	"github.com/tidaldb/tidal/daemon/membership"
+	"github.com/tidaldb/tidal/daemon/reach"
 )
 
 // Join asks the member at seed, which asks the leader, to admit c. It implements member.Introducer. A seed
@@ -96,7 +97,7 @@ func (c *Client) askSeed(ctx context.Context, seed, method, path string, body []
 	}
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
-		return err
+		return reach.Worded(err)
 	}
 	defer resp.Body.Close()
 	a, err := readAnswer(resp, u.Host)

@@ -14,6 +14,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/journal"
 	"github.com/tidaldb/tidal/daemon/outbox"
 	"github.com/tidaldb/tidal/daemon/query"
+	"github.com/tidaldb/tidal/daemon/reach"
 	"github.com/tidaldb/tidal/daemon/replica"
 	"github.com/tidaldb/tidal/daemon/state"
 )
@@ -200,6 +201,9 @@ func (o *Ops) Reconcile(req api.ReconcileRequest) (*Started, error) {
 }
 
 func (o *Ops) reconcile(ctx context.Context, box *outbox.Box, addr string, out api.Reconciled) (any, error) {
+	if err := o.Awake(ctx, out.Region, addr); err != nil {
+		return nil, err
+	}
 	there, err := o.opts.Exchange.Exchange(ctx, o.Cluster().String(), addr, out.DryRun, box.Snapshot(), box.SnapshotLimit())
 	if err != nil {
 		return nil, err
@@ -226,6 +230,18 @@ func (o *Ops) reconcile(ctx context.Context, box *outbox.Box, addr string, out a
 		o.opts.Journal.Add(journal.Reconciled{Name: out.Region, Here: here.Ops, There: there.Ops})
 	}
 	return out, nil
+}
+
+// Awake asks the member called name whether it answers, for Options.StatusTimeout: what lasts is not begun with
+// one that takes a connection and says nothing. The error is an *api.Problem.
+func (o *Ops) Awake(ctx context.Context, name, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, o.opts.StatusTimeout)
+	defer cancel()
+	if _, err := o.opts.Asker.LocalStatus(ctx, addr); err != nil {
+		_, why := reach.Why(err)
+		return api.NewProblem(api.CodeMemberUnreached, fmt.Sprintf("%s does not answer at %s: %s", name, addr, why))
+	}
+	return nil
 }
 
 // Held returns what this member holds, and how many bytes of it another one may send.

@@ -2,14 +2,12 @@ package ops
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/tidaldb/tidal/daemon/api"
+	"github.com/tidaldb/tidal/daemon/reach"
 )
 
 // Status asks every member of the roster for its own view, all at once, and merges the answers. It
@@ -81,18 +79,12 @@ func (o *Ops) ask(ctx context.Context, cluster string, r *row) {
 	}
 }
 
-// rowError sorts a transport error into the few codes of a row.
+// rowError is an error of asking another member as a row has it.
 func rowError(err error) *api.RowError {
-	code := "error"
-	var dns *net.DNSError
-	var netErr net.Error
-	switch {
-	case errors.As(err, &dns) && !dns.IsTimeout:
-		code = "unresolved"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		code = "refused"
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
-		code = "timeout"
+	code, _ := reach.Why(err)
+	switch code {
+	case reach.Refused, reach.Timeout, reach.Unresolved:
+		return &api.RowError{Code: string(code), Detail: err.Error()}
 	}
-	return &api.RowError{Code: code, Detail: err.Error()}
+	return &api.RowError{Code: string(reach.Other), Detail: err.Error()}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -15,6 +17,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/tidaldb/tidal/daemon/reach"
 )
 
 const (
@@ -149,7 +153,7 @@ func (c *conn) Close() {
 // failure is "refused" only if all of them refuse.
 func dial(ctx context.Context, resolve func(context.Context, string) ([]string, error), addr string) (net.Conn, *ConnectError) {
 	fail := func(f Failure, err error) (net.Conn, *ConnectError) {
-		return nil, &ConnectError{Addr: addr, Failure: f, Err: err}
+		return nil, &ConnectError{Addr: addr, Failure: f, Err: reach.Worded(err)}
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -172,7 +176,7 @@ func dial(ctx context.Context, resolve func(context.Context, string) ([]string, 
 			return tcp, nil
 		}
 		if f := dialFailure(err); i == 0 || f != FailureRefused {
-			worst = &ConnectError{Addr: addr, Failure: f, Err: err}
+			worst = &ConnectError{Addr: addr, Failure: f, Err: reach.Worded(err)}
 		}
 	}
 	return nil, worst
@@ -191,7 +195,7 @@ func dialFailure(err error) Failure {
 
 // explain turns the error of a call on c into one that says why. trailer is the call's.
 func (c *conn) explain(ctx context.Context, err error, trailer metadata.MD) *ConnectError {
-	e := &ConnectError{Addr: c.addr, Failure: FailureError, Err: err}
+	e := &ConnectError{Addr: c.addr, Failure: FailureError, Err: worded(err)}
 	s := status.Convert(err)
 	if reason := trailer.Get(refusalTrailer); len(reason) > 0 {
 		e.Failure, e.Refusal = FailureRefusal, parseRefusal(reason[0], s.Message())
@@ -207,6 +211,30 @@ func (c *conn) explain(ctx context.Context, err error, trailer metadata.MD) *Con
 		e.Failure = FailureTimeout
 	}
 	return e
+}
+
+// worded gives the error of a call the words of an operator: what gRPC says of its own transport is replaced,
+// what the other side said stays.
+func worded(err error) error {
+	s, ok := status.FromError(err)
+	if !ok || s.Code() == codes.OK {
+		return reach.Worded(err)
+	}
+	said := s.Message()
+	switch {
+	case s.Code() == codes.DeadlineExceeded:
+		return reach.As(reach.Timeout, "nothing came in time", err)
+	case s.Code() == codes.Unavailable && strings.HasPrefix(said, "keepalive ping failed"):
+		return reach.As(reach.Timeout, "it does not answer a ping", err)
+	case s.Code() == codes.Unavailable && slices.ContainsFunc(transportSays(), func(prefix string) bool { return strings.HasPrefix(said, prefix) }):
+		return reach.As(reach.Lost, "the connection broke", err)
+	}
+	return reach.As(reach.Other, said, err)
+}
+
+// transportSays are the beginnings of what gRPC says of a connection that ended.
+func transportSays() []string {
+	return []string{"error reading from server", "connection error", "transport is closing", "the connection is draining", "closing transport", "unexpected EOF", "stream terminated", "last connection error"}
 }
 
 // outgoing puts on a call who makes it, and the peer key.
