@@ -242,7 +242,7 @@ func (d *Daemon) makeSurface() (err error) {
 		Member:  d.member,
 		Replica: func(g ident.GroupID) (ops.Replica, error) { return d.member.Replica(g) },
 		Asker:   d.client, Teller: d.client, Recoverer: d.member,
-		Data: d.member,
+		Data: d.member, Disk: d.lost,
 		Crew: d.client, Faults: d.faults, MaxFault: c.Drills.MaxDuration,
 		Outbox: d.member.Outbox, Exchange: d.client, Heard: d.heard,
 		Journal: d.journal, Memory: d.dir, Problem: httpd.Problem, Logger: d.log,
@@ -268,6 +268,12 @@ func (d *Daemon) makeSurface() (err error) {
 		}
 	}
 	d.http, err = httpd.New(h)
+	return err
+}
+
+// lost is what of a group's directory is lost under this process.
+func (d *Daemon) lost(g ident.GroupID) error {
+	_, _, err := d.dir.Group(g).Current()
 	return err
 }
 

@@ -116,3 +116,29 @@ func TestReseed_UnderABarrier(t *testing.T) {
 		stop()
 	}
 }
+
+// A reseed replaces data; it brings no directory back that was lost under a member that runs. It says so at once,
+// and which verb does, in the place of waiting for what never comes.
+func TestReseed_RefusesALostDirectory(t *testing.T) {
+	cs, stops := three(t)
+	c := cs[2]
+	local(t, c, "led", func(g api.GroupStatus) bool { return g.Leader != nil })
+	dir, aside := filepath.Join(c.DataDir, "groups", "0"), filepath.Join(c.DataDir, "aside")
+	if err := os.Rename(dir, aside); err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + c.HTTPBind + "/cluster/reseed"
+	st, b := request(t, "POST", url, `{"region":"`+c.Name+`","stall_timeout_ms":1000}`)
+	if st != http.StatusConflict || !strings.Contains(b, `"not_healed"`) || !strings.Contains(b, "tidalctl members replace "+c.Name) || !strings.Contains(b, dir) {
+		t.Errorf("POST /cluster/reseed = %d %s", st, b)
+	}
+	if st, b = request(t, "POST", url, `{"region":"`+c.Name+`","dry_run":true}`); st != http.StatusOK || !strings.Contains(b, `"ok":false`) || !strings.Contains(b, "put an empty directory") {
+		t.Errorf("its dry run = %d %s", st, b)
+	}
+	if err := os.Rename(aside, dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, stop := range stops {
+		stop()
+	}
+}

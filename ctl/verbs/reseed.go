@@ -52,7 +52,8 @@ func newReseedCmd(f *ctl.Factory, runF func(context.Context, *reseedOptions) err
 
 The member keeps its identity, its votes and, where it is sound, its log. It fetches a
 snapshot while it serves, and is closed for the moment in which its state is replaced;
-a leader hands over first. Nothing that was acknowledged is lost. What is asked for is
+a leader hands over first. Nothing that was acknowledged is lost. A member whose directory
+is gone is another matter: it comes back with an empty one (tidalctl members replace). What is asked for is
 latched on the member's disk: it is carried out also after a restart, and goes on where
 a transfer broke.
 

@@ -56,6 +56,7 @@ const (
 // The checks of reseed.
 const (
 	CheckHeals  = "heals"  // an artifact heals what put the replica into quarantine
+	CheckDisk   = "disk"   // the directory that would take the artifact is there
 	CheckSource = "source" // another member that is sound answers
 )
 

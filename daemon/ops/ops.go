@@ -80,6 +80,8 @@ type Options struct {
 	// Recoverer goes on where a majority was lost: this member. nil: it never does.
 	Recoverer Recoverer
 	Data      Data // nil: ErrStopping answers what needs it
+	// Disk says what of a group's directory is lost, of a group that runs; a nil error, or nil: nothing.
+	Disk func(ident.GroupID) error
 	// Teller asks other members for their part of why and history; nil: nobody is asked.
 	Teller Teller
 	// Outbox returns where writes go that wait for no leader; nil, or what it returns is nil: there is none.

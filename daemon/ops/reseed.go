@@ -99,6 +99,9 @@ func (o *Ops) watchReseed(ctx context.Context, op *operation, out api.Reseeded, 
 		last = now
 		op.progress.Store(&now)
 		if time.Since(moved) >= stall {
+			if now.Detail == "" && s.Reseed == nil {
+				now.Detail = "nothing is latched; the log of " + o.name + " says why"
+			}
 			p := api.NewProblem(api.CodeReseedStalled, fmt.Sprintf("%s has been in phase %s for %s without getting on: %s", out.Region, now.Phase, stall, now.Detail))
 			p.Try = "tidalctl status"
 			return nil, p
@@ -152,6 +155,12 @@ func (o *Ops) reseedChecks(ctx context.Context, s member.GroupStatus, from strin
 			heals.Detail = fmt.Sprintf("no artifact heals a replica in quarantine for %s", q.Cause)
 		}
 	}
+	disk := api.Check{Code: api.CheckDisk, OK: true, Detail: "its directory is there"}
+	if o.opts.Disk != nil {
+		if err := o.opts.Disk(surface); err != nil {
+			disk.OK, disk.Detail = false, fmt.Sprintf("%v; that is a lost disk, which no artifact brings back: stop %s, put an empty directory in the place of its data and start it", err, o.name)
+		}
+	}
 	source := api.Check{Code: api.CheckSource, Detail: "no other sound member answers"}
 	if from != "" {
 		source.Detail = from + " does not answer, or is in quarantine itself"
@@ -167,7 +176,7 @@ func (o *Ops) reseedChecks(ctx context.Context, s member.GroupStatus, from strin
 			break
 		}
 	}
-	return []api.Check{heals, source}
+	return []api.Check{heals, disk, source}
 }
 
 // isSound asks m whether its replica of the surface is open and not in quarantine.
@@ -186,12 +195,15 @@ func (o *Ops) isSound(ctx context.Context, m membership.Member) bool {
 
 func reseedRefusal(region string, checks []api.Check, failed int) *api.Problem {
 	c := checks[failed]
-	code := api.CodeNoSource
-	if c.Code == api.CheckHeals {
-		code = api.CodeNotHealed
+	code, try := api.CodeNotHealed, "tidalctl quarantine show "+region
+	switch c.Code {
+	case api.CheckSource:
+		code = api.CodeNoSource
+	case api.CheckDisk:
+		try = "tidalctl members replace " + region
 	}
 	p := api.NewProblem(code, c.Detail)
-	p.Checks, p.Try = checks, "tidalctl quarantine show "+region
+	p.Checks, p.Try = checks, try
 	return p
 }
 
