@@ -104,7 +104,7 @@ func (m *Member) startScrubber(g *group) (end func()) {
 	}
 }
 
-// scrub is one pass. What it finds puts the replica into quarantine. pace is told of every pair; nil:
+// scrub is one pass. What it finds puts the replica into quarantine. pace is told of all that is read; nil:
 // nobody holds it up.
 func (g *group) scrub(ctx context.Context, m *Member, pace *pace) {
 	s := &g.keeper.scrubs
@@ -115,7 +115,7 @@ func (g *group) scrub(ctx context.Context, m *Member, pace *pace) {
 	at := view.Position().Applied
 	var err error
 	nice.Do(func() {
-		err = apply.Scrub(view, func(bytes int) error {
+		err = readAll(view, func(bytes int) error {
 			s.mu.Lock()
 			s.mu.Bytes += int64(bytes)
 			s.mu.Unlock()
@@ -140,6 +140,15 @@ func (g *group) scrub(ctx context.Context, m *Member, pace *pace) {
 		m.metrics.scrubs.WithLabelValues("rot").Inc()
 		m.onStateFatal(g, fmt.Errorf("scrub: %w", err))
 	}
+}
+
+// readAll reads everything that view shows, and everything of its tables that shows nothing. pace is told of what is
+// read; nil: nobody is.
+func readAll(view *state.View, pace func(bytes int) error) error {
+	if err := apply.Scrub(view, pace); err != nil {
+		return err
+	}
+	return view.VerifyTables(pace)
 }
 
 // pace holds up a reader so that it reads no more than rate bytes a second. nil holds up nobody.
@@ -186,7 +195,8 @@ func (p *pace) wait(ctx context.Context, bytes int) error {
 }
 
 // proveArtifact makes the digest of the state in dir, which nobody has open, from its pairs and holds it
-// against what the manifest of the artifact promises.
+// against what the manifest of the artifact promises. What is in its tables beside the pairs has to be sound too:
+// it is read by whoever opens it.
 func (m *Member) proveArtifact(dir string, manifest *snapshot.Manifest) error {
 	readers := runtime.GOMAXPROCS(0)
 	if m.opts.Foreground {
@@ -194,6 +204,13 @@ func (m *Member) proveArtifact(dir string, manifest *snapshot.Manifest) error {
 	}
 	return state.Inspect(m.opts.FS, dir, func(view *state.View) error {
 		at := view.Position()
+		var tables sync.WaitGroup
+		var rot error
+		tables.Go(func() { nice.Do(func() { rot = view.VerifyTables(nil) }) })
+		defer tables.Wait()
+		if m.opts.Foreground {
+			tables.Wait()
+		}
 		if !mutantStoredDigestTrusted {
 			digest, err := apply.Digest(view, readers)
 			if err != nil {
@@ -201,7 +218,8 @@ func (m *Member) proveArtifact(dir string, manifest *snapshot.Manifest) error {
 			}
 			at.Digest = digest
 		}
-		return manifest.Promises(at)
+		tables.Wait()
+		return errors.Join(rot, manifest.Promises(at))
 	})
 }
 
@@ -209,5 +227,5 @@ func (m *Member) proveArtifact(dir string, manifest *snapshot.Manifest) error {
 func prove(store *state.Store) error {
 	view := store.NewView()
 	defer view.Close()
-	return apply.Scrub(view, nil)
+	return readAll(view, nil)
 }

@@ -225,6 +225,197 @@ func TestProveArtifact_MakesTheDigestAnew(t *testing.T) {
 	}
 }
 
+// flipped turns a bit of a file around for as long as do runs.
+func (l *lone) flipped(name string, offset int, do func()) {
+	l.t.Helper()
+	flip := func() { // whoever appends to a file may move what is in it
+		b, err := l.fs.(*vfs.MemFS).UnsafeGetFileDataBuffer(name)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		b[offset] ^= 1 << (offset % 8)
+	}
+	flip()
+	do()
+	flip()
+}
+
+// files returns the files in dir and their sizes.
+func (l *lone) files(dir string) map[string]int {
+	l.t.Helper()
+	names, err := l.fs.List(dir)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	sizes := map[string]int{}
+	for _, name := range names {
+		info, err := l.fs.Stat(l.fs.PathJoin(dir, name))
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if !info.IsDir() {
+			sizes[name] = int(info.Size())
+		}
+	}
+	return sizes
+}
+
+// An artifact that has rotted anywhere in a table is refused, and one that has rotted elsewhere is refused
+// where that would matter: what was proved opens, and is what was promised.
+func TestProveArtifact_FindsRotInAnyFile(t *testing.T) {
+	t.Parallel()
+	l := newLone(t)
+	store := l.current(0).store
+	for _, id := range []string{"i", "j", "k"} {
+		l.write(id)
+		if _, err := store.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &snapshot.Manifest{Position: store.Position()}
+	const dir = "/copies/1"
+	err := l.fs.MkdirAll("/copies", 0o700)
+	if err := errors.Join(err, store.Checkpoint(dir, func(*state.View) error { return nil })); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.proveArtifact(dir, m); err != nil {
+		t.Fatalf("a sound state: %v", err)
+	}
+	opens := func() error {
+		const copied = "/copies/opened"
+		if err := errors.Join(l.fs.RemoveAll(copied), l.fs.MkdirAll(copied, 0o700)); err != nil {
+			return err
+		}
+		for name := range l.files(dir) {
+			if err := vfs.Copy(l.fs, l.fs.PathJoin(dir, name), l.fs.PathJoin(copied, name)); err != nil {
+				return err
+			}
+		}
+		s, err := state.Open(state.Options{FS: l.fs, Dir: copied, Foreground: true})
+		if err != nil {
+			return err
+		}
+		return errors.Join(m.Promises(s.Position()), prove(s), s.Close())
+	}
+	tables := 0
+	for name, size := range l.files(dir) {
+		table := strings.HasSuffix(name, state.TableSuffix)
+		if table {
+			tables++
+		}
+		refused := 0
+		for i := 0; i < size; i += 5 {
+			l.flipped(l.fs.PathJoin(dir, name), i, func() {
+				if l.proveArtifact(dir, m) != nil {
+					refused++
+				} else if table {
+					t.Errorf("%s with rot at offset %d of %d: it is sound", name, i, size)
+				} else if err := opens(); err != nil {
+					t.Errorf("%s with rot at offset %d of %d: it was proved, and then: %v", name, i, size, err)
+				}
+			})
+		}
+		t.Logf("%s: of %d bytes, every fifth flipped, %d refused", name, size, refused)
+	}
+	if tables == 0 {
+		t.Error("there is no table in it")
+	}
+}
+
+// What a live store copies of its own that has rotted is no copy, or one without the rot.
+func TestCheckpoint_CopiesNoRot(t *testing.T) {
+	t.Parallel()
+	l := newLone(t)
+	store := l.current(0).store
+	for _, id := range []string{"i", "j"} {
+		l.write(id)
+		if _, err := store.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gen, _, err := l.dir.Group(0).Current()
+	if err := errors.Join(err, l.fs.MkdirAll("/copies", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	m := &snapshot.Manifest{Position: store.Position()}
+	dir := l.dir.Group(0).StateDir(gen)
+	var manifest string
+	for name := range l.files(dir) {
+		if _, named, ok := strings.Cut(name, ".MANIFEST-"); ok {
+			manifest = "MANIFEST-" + named
+		}
+	}
+	for name, size := range l.files(dir) {
+		refused := 0
+		for i := 0; i < size; i += 1 + size/20 {
+			l.flipped(l.fs.PathJoin(dir, name), i, func() {
+				const copied = "/copies/1"
+				if err := l.fs.RemoveAll(copied); err != nil {
+					t.Fatal(err)
+				}
+				err := store.Checkpoint(copied, func(*state.View) error { return nil })
+				if err == nil {
+					err = l.proveArtifact(copied, m)
+				}
+				if err != nil {
+					refused++
+				} else if name == manifest || strings.HasSuffix(name, state.TableSuffix) {
+					t.Errorf("%s with rot at offset %d of %d: there is a copy of it, and it is sound", name, i, size)
+				}
+			})
+		}
+		t.Logf("%s: of %d bytes some flipped, %d refused", name, size, refused)
+		if err := l.fs.RemoveAll("/copies/1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Checkpoint("/copies/1", func(*state.View) error { return nil }); err != nil {
+			t.Fatalf("%s is sound again: %v", name, err)
+		}
+	}
+}
+
+// A scrub reads what no reader of pairs reads, and past the caches.
+func TestScrub_ReadsEveryBlock(t *testing.T) {
+	t.Parallel()
+	l := newLone(t)
+	l.write("i")
+	store := l.current(0).store
+	if _, err := store.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	gen, _, err := l.dir.Group(0).Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := l.dir.Group(0).StateDir(gen)
+	var tables []string
+	view := store.NewView()
+	for name, size := range l.files(dir) {
+		if !strings.HasSuffix(name, state.TableSuffix) {
+			continue
+		}
+		tables = append(tables, l.fs.PathJoin(dir, name))
+		for i := 0; i < size; i += 31 {
+			l.flipped(l.fs.PathJoin(dir, name), i, func() {
+				if err := view.VerifyTables(nil); err == nil {
+					t.Errorf("%s with rot at offset %d of %d: it is sound", name, i, size)
+				}
+			})
+		}
+	}
+	if err := view.Close(); err != nil || len(tables) == 0 {
+		t.Fatalf("tables %q, %v", tables, err)
+	}
+	l.ScrubNow(0)
+	if c := l.quarantined(); c != "" {
+		t.Fatalf("quarantine %q of a sound state", c)
+	}
+	l.flipped(tables[0], 0, func() { l.ScrubNow(0) }) // of what is in the cache by now
+	if c := l.quarantined(); c != CauseStateError {
+		t.Errorf("quarantine %q of a state with rot under the cache, want %q", c, CauseStateError)
+	}
+}
+
 // A pace holds up whoever reads faster than it allows, and lets go at the end.
 func TestPace(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -312,13 +313,20 @@ func (s *Stager) sumAll(dir string, names []string) ([]File, error) {
 	return files, errors.Join(errs...)
 }
 
-// sum reads one file of an artifact by way of buf.
+// sum reads one file of an artifact by way of buf. A table that has rotted is not shipped: what is summed is also
+// verified, block by block.
 func (s *Stager) sum(dir, name string, buf []byte) (_ File, err error) {
 	f, err := s.opts.FS.Open(s.opts.FS.PathJoin(dir, name), vfs.SequentialReadsOption)
 	if err != nil {
 		return File{}, fmt.Errorf("open %s: %w", name, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	var check *state.TableCheck // nil: it is no table
+	if strings.HasSuffix(name, state.TableSuffix) {
+		if check, err = state.NewTableCheck(f); err != nil {
+			return File{}, fmt.Errorf("verify %s: %w", name, err)
+		}
+	}
 	h := blake3.New()
 	out := File{Name: name}
 	for {
@@ -328,7 +336,11 @@ func (s *Stager) sum(dir, name string, buf []byte) (_ File, err error) {
 		n, err := f.Read(buf)
 		_, _ = h.Write(buf[:n]) // a hash does not fail
 		out.Bytes += int64(n)
-		if errors.Is(err, io.EOF) {
+		end := errors.Is(err, io.EOF)
+		if err := verify(check, buf[:n], end); err != nil {
+			return File{}, fmt.Errorf("verify %s: %w", name, err)
+		}
+		if end {
 			h.Sum(out.Sum[:0])
 			return out, nil
 		}
@@ -336,6 +348,18 @@ func (s *Stager) sum(dir, name string, buf []byte) (_ File, err error) {
 			return File{}, fmt.Errorf("read %s at offset %d: %w", name, out.Bytes, err)
 		}
 	}
+}
+
+// verify hands to check, where there is one, what comes next in a table, and maybe last.
+func verify(check *state.TableCheck, b []byte, last bool) error {
+	if check == nil {
+		return nil
+	}
+	err := check.Take(b)
+	if err == nil && last {
+		err = check.End()
+	}
+	return err
 }
 
 // Lease is an artifact in the hands of one consumer. It belongs to one goroutine and must be closed.

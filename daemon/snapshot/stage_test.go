@@ -135,6 +135,62 @@ func TestStager_DiscardsWhatFailed(t *testing.T) {
 	l.Close(true)
 }
 
+// A table that has rotted, in whatever block, is not shipped.
+func TestStager_ShipsNoRot(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem()
+	m := member(t, mem, 1, 20)
+	gen, _, err := m.files.Current()
+	if err := errors.Join(err, m.store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	dir := m.files.StateDir(gen)
+	if m.store, err = state.Open(state.Options{FS: mem, Dir: dir, Foreground: true}); err != nil { // its tables stay
+		t.Fatal(err)
+	}
+	c := &clock{now: time.Unix(1000, 0)}
+	s := stager(t, m, func(o *StagerOptions) { o.Now = c.Now })
+	names, err := m.fs.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// ships reports whether an artifact can be had that has the file of this name.
+	ships := func(name string) (staged, has bool) {
+		c.now = c.now.Add(time.Hour) // so that it is made anew
+		l, err := s.Lend(2, 0)
+		if err != nil {
+			return false, false
+		}
+		defer l.Close(true)
+		return true, slices.ContainsFunc(l.a.manifest.Files, func(f File) bool { return f.Name == name })
+	}
+	refused := 0
+	for _, name := range names {
+		if _, has := ships(name); !has || !strings.HasSuffix(name, state.TableSuffix) {
+			continue // it is not needed any more
+		}
+		table, err := mem.UnsafeGetFileDataBuffer(m.fs.PathJoin(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(table); i += 31 {
+			table[i] ^= 1
+			if staged, has := ships(name); has {
+				t.Errorf("%s was shipped with rot at offset %d of %d", name, i, len(table))
+			} else if !staged {
+				refused++
+			}
+			table[i] ^= 1
+		}
+	}
+	if refused == 0 {
+		t.Fatalf("there is no table among %q", names)
+	}
+	if staged, _ := ships(""); !staged {
+		t.Error("a sound state was not shipped")
+	}
+}
+
 // The segment that holds S+1 stays for as long as anybody may need it, and goes afterwards. One entry
 // less would be lost data: a consumer of the artifact would find a hole.
 func TestPinned_KeepsTheStraddlingSegment(t *testing.T) {

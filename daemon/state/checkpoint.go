@@ -102,7 +102,7 @@ func (s *Store) readCopy(dir string, read func(*View) error) (err error) {
 		return fmt.Errorf("open the copy in %s: %w", dir, err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	view := (&Store{db: db, dir: dir}).NewView()
+	view := (&Store{db: db, fs: s.fs, dir: dir}).NewView()
 	defer func() { err = errors.Join(err, view.Close()) }()
 	if view.err == nil && view.position.Conf == nil {
 		return errors.New("the copy has no position")

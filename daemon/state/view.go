@@ -36,8 +36,8 @@ func get(r pebble.Reader, key []byte) ([]byte, io.Closer, error) {
 	return value, closer, nil
 }
 
-// View is the store as it was at one moment. It belongs to one goroutine, but for Iter, and must be closed: Close
-// of the store waits for it, and what it sees is kept on the disk.
+// View is the store as it was at one moment. It belongs to one goroutine, but for Iter and VerifyTables, and must
+// be closed: Close of the store waits for it, and what it sees is kept on the disk.
 type View struct {
 	s        *Store
 	snapshot *pebble.Snapshot // nil: err is set

@@ -87,6 +87,7 @@ func mutants() []mutant {
 		{tag: "tie_blamed", pkg: "daemon/member", test: "TestJudge"},
 		{tag: "stored_digest_trusted", pkg: "daemon/member", test: "TestProveArtifact_MakesTheDigestAnew"},
 		{tag: "commit_not_passed_on", pkg: "daemon/member", test: "TestLeaving"},
+		{tag: "pairs_only", pkg: "daemon/member", test: "TestProveArtifact_FindsRotInAnyFile"},
 		{tag: "two_recycles", pkg: "daemon/member", test: "TestPermission"},
 		{tag: "heard_unasked", pkg: "daemon/member", test: "TestDeliver_WaitsForTheOwnHello"},
 		{tag: "unsound_log_votes", pkg: "testenv/sim", test: "TestSim_Seeds", seeds: 50},
