@@ -182,15 +182,10 @@ Every member is asked; those that do not answer are named, for they may keep som
 }
 
 func runFaultsList(ctx context.Context, o *faultsOptions) error {
-	c, err := o.Client()
-	if err != nil {
-		return ctl.Failed("the faults were not read", err)
-	}
-	faults, source, err := c.Faults(ctx)
-	if err != nil {
-		return ctl.Failed("the faults were not read", err)
-	}
-	return o.Out.Print(faultsDocument(faults, source, health(ctx, c)))
+	return reading[faultReader, api.Faults]{
+		NotRead: "the faults were not read", Client: o.Client, Document: faultsDocument,
+		Read: func(ctx context.Context, c faultReader) (api.Faults, client.Source, error) { return c.Faults(ctx) },
+	}.run(ctx, o.Out)
 }
 
 // faultsAnswer is what faults list prints.

@@ -47,30 +47,20 @@ are asked, those that did not answer are named.`,
 }
 
 func runHistory(ctx context.Context, o *historyOptions) error {
-	const notRead = "the history was not read"
-	c, err := o.Client()
-	if err != nil {
-		return ctl.Failed(notRead, err)
-	}
-	h, _, err := c.History(ctx)
-	if err != nil {
-		return ctl.Failed(notRead, err)
-	}
-	return o.Out.Print(historyDocument(h, health(ctx, c)))
+	return reading[historian, api.History]{
+		NotRead: "the history was not read", Client: o.Client, Document: historyDocument,
+		Read: func(ctx context.Context, c historian) (api.History, client.Source, error) { return c.History(ctx) },
+	}.run(ctx, o.Out)
 }
 
 // historyAnswer is what history prints, with the health of the cluster.
 type historyAnswer struct {
 	api.History
-	Health *api.Health `json:"health"` // null: the status was not read
-	Quorum *api.Quorum `json:"quorum"`
+	howItIs
 }
 
-func historyDocument(h api.History, s *api.Status) output.Document {
-	a := historyAnswer{History: h}
-	if s != nil {
-		a.Health, a.Quorum = &s.Health, &s.Quorum
-	}
+func historyDocument(h api.History, _ client.Source, s *api.Status) output.Document {
+	a := historyAnswer{h, healthOf(s)}
 	var names []string
 	for _, e := range h.Events {
 		names = append(names, e.Member+"/"+e.ID)

@@ -188,44 +188,37 @@ func newOpsListCmd(f *ctl.Factory, runF func(context.Context, *opsListOptions) e
 }
 
 func runOpsList(ctx context.Context, o *opsListOptions) error {
-	c, err := o.Client()
-	if err != nil {
-		return ctl.Failed("the operations were not read", err)
-	}
-	ops, silent, err := c.Operations(ctx)
-	if err != nil {
-		return ctl.Failed("the operations were not read", err)
-	}
-	return o.Out.Print(operationsDocument(ops, silent, health(ctx, c)))
+	return reading[operationsReader, operationsAnswer]{
+		NotRead: "the operations were not read", Client: o.Client, Document: operationsDocument,
+		Read: func(ctx context.Context, c operationsReader) (operationsAnswer, client.Source, error) {
+			ops, silent, err := c.Operations(ctx)
+			return operationsAnswer{Operations: ops, Failed: append([]client.Attempt{}, silent...)}, client.Source{}, err
+		},
+	}.run(ctx, o.Out)
 }
 
 // operationsAnswer is what ops list prints.
 type operationsAnswer struct {
 	Operations []api.Operation  `json:"operations"`
 	Failed     []client.Attempt `json:"failed"` // who did not answer
-	Health     *api.Health      `json:"health"` // null: the status was not read
-	Quorum     *api.Quorum      `json:"quorum"`
+	howItIs
 }
 
-func operationsDocument(ops []api.Operation, silent []client.Attempt, s *api.Status) output.Document {
-	a := operationsAnswer{Operations: ops, Failed: []client.Attempt{}}
-	if s != nil {
-		a.Health, a.Quorum = &s.Health, &s.Quorum
-	}
-	a.Failed = append(a.Failed, silent...)
-	names := make([]string, len(ops))
-	for i, op := range ops {
+func operationsDocument(a operationsAnswer, _ client.Source, s *api.Status) output.Document {
+	a.howItIs = healthOf(s)
+	names := make([]string, len(a.Operations))
+	for i, op := range a.Operations {
 		names[i] = op.Op
 	}
 	return output.Document{Kind: "operations", Value: a, Names: names, View: func(bool) output.View {
 		v := headOf(s)
-		for _, s := range silent {
+		for _, s := range a.Failed {
 			v.Notes = append(v.Notes, "no answer from "+s.String()+": what it began is not here")
 		}
-		if len(ops) == 0 {
+		if len(a.Operations) == 0 {
 			v.Notes = append(v.Notes, "no member that answers remembers an operation")
 		} else {
-			v.Sections = []output.Section{operationsTable(ops)}
+			v.Sections = []output.Section{operationsTable(a.Operations)}
 		}
 		return v
 	}}

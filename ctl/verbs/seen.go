@@ -3,24 +3,56 @@ package verbs
 import (
 	"context"
 
+	"github.com/tidaldb/tidal/ctl"
 	"github.com/tidaldb/tidal/ctl/client"
 	"github.com/tidaldb/tidal/ctl/output"
 	"github.com/tidaldb/tidal/daemon/api"
 )
 
-// asSeen is what every answer about the cluster ends with: who gave it, and how the cluster is.
+// howItIs is how the cluster is, in an answer about something else.
+type howItIs struct {
+	Health *api.Health `json:"health"` // null: the status was not read
+	Quorum *api.Quorum `json:"quorum"`
+}
+
+// healthOf is how the cluster is by a status; nil where that was not read.
+func healthOf(s *api.Status) howItIs {
+	if s == nil {
+		return howItIs{}
+	}
+	return howItIs{&s.Health, &s.Quorum}
+}
+
+// asSeen is what an answer of one member ends with: who gave it, and how the cluster is.
 type asSeen struct {
-	Observer string      `json:"observer"`
-	Health   *api.Health `json:"health"` // null: the status was not read
-	Quorum   *api.Quorum `json:"quorum"`
+	Observer string `json:"observer"`
+	howItIs
 }
 
 // seenBy says who answered; s is nil where the status was not read.
 func seenBy(source client.Source, s *api.Status) asSeen {
-	if s == nil {
-		return asSeen{Observer: source.Member}
+	return asSeen{source.Member, healthOf(s)}
+}
+
+// reading is one command that reads something of the cluster and prints it below the cluster's health. C is what it
+// needs of the members, T what they answer.
+type reading[C statusReader, T any] struct {
+	NotRead  string // what did not happen
+	Client   func() (C, error)
+	Read     func(context.Context, C) (T, client.Source, error)
+	Document func(T, client.Source, *api.Status) output.Document
+}
+
+func (r reading[C, T]) run(ctx context.Context, out *output.Printer) error {
+	c, err := r.Client()
+	if err != nil {
+		return ctl.Failed(r.NotRead, err)
 	}
-	return asSeen{source.Member, &s.Health, &s.Quorum}
+	answer, source, err := r.Read(ctx, c)
+	if err != nil {
+		return ctl.Failed(r.NotRead, err)
+	}
+	return out.Print(r.Document(answer, source, health(ctx, c)))
 }
 
 // health reads the status for the first line; nil where it cannot.

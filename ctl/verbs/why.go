@@ -52,30 +52,20 @@ It works without a leader; what the leader alone knows is "?" then.`,
 }
 
 func runWhy(ctx context.Context, o *whyOptions) error {
-	notDone := "nothing can be said of " + o.Name
-	c, err := o.Client()
-	if err != nil {
-		return ctl.Failed(notDone, err)
-	}
-	w, _, err := c.Why(ctx, o.Name)
-	if err != nil {
-		return ctl.Failed(notDone, err)
-	}
-	return o.Out.Print(whyDocument(w, health(ctx, c)))
+	return reading[explainer, api.Why]{
+		NotRead: "nothing can be said of " + o.Name, Client: o.Client, Document: whyDocument,
+		Read: func(ctx context.Context, c explainer) (api.Why, client.Source, error) { return c.Why(ctx, o.Name) },
+	}.run(ctx, o.Out)
 }
 
 // whyAnswer is what why prints, with the health of the cluster.
 type whyAnswer struct {
 	api.Why
-	Health *api.Health `json:"health"` // null: the status was not read
-	Quorum *api.Quorum `json:"quorum"`
+	howItIs
 }
 
-func whyDocument(w api.Why, s *api.Status) output.Document {
-	a := whyAnswer{Why: w}
-	if s != nil {
-		a.Health, a.Quorum = &s.Health, &s.Quorum
-	}
+func whyDocument(w api.Why, _ client.Source, s *api.Status) output.Document {
+	a := whyAnswer{w, healthOf(s)}
 	return output.Document{Kind: "why", Value: a, Names: []string{w.Member}, View: func(bool) output.View {
 		v := healthView(a.Health, a.Quorum, w.Leader, w.Term)
 		who := fmt.Sprintf("%s, member %s, %s", w.Member, words.Or(w.ID), words.Or(w.Role))
