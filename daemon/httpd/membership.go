@@ -134,7 +134,7 @@ func membershipProblem(err error) *api.Problem {
 		p := api.NewProblem(api.CodeRemoved, e.Error())
 		p.Try = "tidald serve --rejoin …"
 		if e.Kept {
-			p.Try = ""
+			p.Try, p.Field = "", "incarnation" // Client.Join tells by it
 		}
 		return p
 	}

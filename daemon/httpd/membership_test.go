@@ -98,6 +98,23 @@ func TestClient_JoinSaysWhatASeedIs(t *testing.T) {
 	}
 }
 
+// Only a removal of this very member is told as one: that of its name is none of its own.
+func TestClient_JoinTellsARemovalOfThisMember(t *testing.T) {
+	t.Parallel()
+	n := start(t, options{}, "a")[0]
+	client := httpd.NewClient(httpd.ClientOptions{})
+	defer client.Close()
+	for _, kept := range []bool{true, false} {
+		n.member.OnMembership(opstest.Membership{Join: func(context.Context, membership.Candidate) (member.Admission, error) {
+			return member.Admission{}, &membership.RemovedError{Name: "d", ID: 2, Kept: kept}
+		}})
+		_, err := client.Join(t.Context(), "http://"+n.addr, membership.Candidate{Name: "d", Incarnation: ident.Incarnation{1}})
+		if e, ok := errors.AsType[*membership.RemovedError](err); ok != kept || ok && !e.Kept {
+			t.Errorf("removal kept %t: %v", kept, err)
+		}
+	}
+}
+
 func TestMembers_VerbsRunOnTheLeader(t *testing.T) {
 	t.Parallel()
 	nodes := start(t, options{}, "a", "b", "c")

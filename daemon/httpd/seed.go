@@ -29,7 +29,11 @@ func (c *Client) Join(ctx context.Context, seed string, who membership.Candidate
 		return member.Introduction{}, err
 	}
 	var joined api.Joined
-	if err := c.askSeed(ctx, seed, http.MethodPost, "/cluster/join", body, &joined); err != nil {
+	err = c.askSeed(ctx, seed, http.MethodPost, "/cluster/join", body, &joined)
+	if p, ok := errors.AsType[*api.Problem](err); ok && p.Code == api.CodeRemoved && p.Field == "incarnation" {
+		err = &membership.RemovedError{Name: who.Name, Kept: true}
+	}
+	if err != nil {
 		return member.Introduction{}, err
 	}
 	return introduction(joined)

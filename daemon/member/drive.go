@@ -25,7 +25,12 @@ func (m *Member) Drive(net Network) error {
 
 // Seek is one round of what a fresh member does over and over: it asks every declared member once, and
 // serves if the cluster is made or found. It reports whether it serves. An error is for Options.OnFatal.
-func (m *Member) Seek() (serves bool, err error) { return m.seekCluster(context.Background()) }
+func (m *Member) Seek() (serves bool, err error) {
+	if m.gone() != nil {
+		return false, nil
+	}
+	return m.seekCluster(context.Background())
+}
 
 // Keep is a round of what a started member's keepers do again and again: they drop what nobody needs of
 // the logs, have states compared, hand over what must not be led from here, and make an attempt at a

@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -34,7 +35,8 @@ type JoinOptions struct {
 // Introducer asks members of a cluster, by their URLs, about this one. A URL without a scheme is the
 // address of a member that speaks as this one does.
 type Introducer interface {
-	// Join has this member admitted by the leader, whom the member at seed asks.
+	// Join has this member admitted by the leader, whom the member at seed asks. A *membership.RemovedError
+	// that is Kept is the leader's word that this very member was removed.
 	Join(ctx context.Context, seed string, c membership.Candidate) (Introduction, error)
 	// Locate returns where its peers reach the member at seed; empty if it belongs to no cluster.
 	Locate(ctx context.Context, seed string) (grpcAddr string, err error)
@@ -122,9 +124,9 @@ func (m *Member) askSeeds(ctx context.Context) []membership.Answer {
 // Who leads is asked again at each attempt; what has arrived of an artifact stays.
 func (m *Member) join(ctx context.Context, known []string) (serves bool, err error) {
 	m.setPhase(PhaseJoining)
-	in, ok := m.introduce(ctx, known)
+	in, ok, err := m.introduce(ctx, known)
 	if !ok {
-		return false, nil
+		return false, err
 	}
 	leader, waits := m.admittedBy(in), func(err error) {
 		m.setWaiting([]membership.Waiting{{Name: in.Leader.Name, Reason: err.Error()}})
@@ -159,14 +161,15 @@ func (m *Member) join(ctx context.Context, known []string) (serves bool, err err
 }
 
 // introduce asks the seeds in turn, the members that it has met, and known. It returns the first
-// answer that admits this member; else setWaiting has said what each of them answered.
-func (m *Member) introduce(ctx context.Context, known []string) (Introduction, bool) {
+// answer that admits this member; else setWaiting has said what each of them answered, or the member has
+// learned that it was removed: before it had any data nobody knew where to tell it. An error is one of the disk.
+func (m *Member) introduce(ctx context.Context, known []string) (Introduction, bool, error) {
 	j := &m.joiner
 	seeds, rejoin := m.invitation()
 	seeds = slices.Concat(seeds, j.met, known, m.remembered())
 	if len(seeds) == 0 {
 		m.waitForInvitation()
-		return Introduction{}, false
+		return Introduction{}, false, nil
 	}
 	var failed []membership.Waiting
 	for i := range seeds {
@@ -183,13 +186,16 @@ func (m *Member) introduce(ctx context.Context, known []string) (Introduction, b
 					j.met = append(j.met, x.HTTPAddr)
 				}
 			}
-			return in, true
+			return in, true, nil
+		}
+		if gone, ok := errors.AsType[*membership.RemovedError](err); ok && gone.Kept && len(m.identity().Groups) == 0 {
+			return Introduction{}, false, m.leave(datadir.Removed{ID: m.identity().ID})
 		}
 		failed = append(failed, membership.Waiting{Name: seed, Reason: err.Error()})
 	}
 	j.turn++
 	m.setWaiting(failed)
-	return Introduction{}, false
+	return Introduction{}, false, nil
 }
 
 func (m *Member) ask(ctx context.Context, seed string, rejoin bool) (Introduction, error) {

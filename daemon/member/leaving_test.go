@@ -8,6 +8,8 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/command"
 	"github.com/tidaldb/tidal/daemon/consensus"
+	"github.com/tidaldb/tidal/daemon/ident"
+	"github.com/tidaldb/tidal/daemon/membership"
 )
 
 // Of two voters the leader removes the other one, and forgets in a crash that this was committed. It needs the
@@ -44,4 +46,41 @@ func TestLeaving_LeaderForgetsTheCommit(t *testing.T) {
 		return s.State == raft.StateLeader && len(s.Conf.GetVoters()) == 1 && len(leader.m.Roster().Members) == 1
 	})
 	l.write()
+}
+
+// A machine that was admitted, and removed before it had any data, is told so where it asks: nobody else
+// knows where it is. It had heard of its admission, or had not.
+func TestLeaving_BeforeTheFirstData(t *testing.T) {
+	t.Parallel()
+	for _, heard := range []bool{false, true} {
+		l := newLab(t, "n1")
+		n := l.machine("n2")
+		l.nodes = append(l.nodes, n)
+		n.start()
+		a, err := l.do(func(m *Member) (*Verb, error) {
+			return m.BeginJoin(membership.Candidate{
+				Name: n.name, Incarnation: n.dir.Member().Incarnation, GRPCAddr: n.addr, HTTPAddr: n.name + ":2", Capabilities: ident.Supported,
+			})
+		}).Admission()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if heard {
+			if err := n.dir.Admit(a.Cluster, a.ID, l.leader().dir.Member().Genesis); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := l.do(func(m *Member) (*Verb, error) { return m.BeginRemove(n.name, RemoveOptions{}) }).Change(); err != nil {
+			t.Fatal(err)
+		}
+		n.kill()
+		n.start()
+		n.seeks = true
+		l.until("it to learn that it was removed", func() bool { return n.m.gone() != nil && n.m.phase() == PhaseRemoved })
+		n.kill()
+		n.start()
+		if n.m.phase() != PhaseRemoved {
+			t.Errorf("after a start it is %s", n.m.phase())
+		}
+	}
 }

@@ -44,11 +44,14 @@ func (e *NameTakenError) Error() string {
 // RemovedError refuses a candidate because a member of its name, or with its data directory, was removed.
 type RemovedError struct {
 	Name string
-	ID   ident.MemberID
-	Kept bool // the directory is the removed member's: it can never take part again
+	ID   ident.MemberID // 0: not known
+	Kept bool           // the directory is the removed member's: it can never take part again
 }
 
 func (e *RemovedError) Error() string {
+	if e.Kept && e.ID == 0 {
+		return fmt.Sprintf("this data directory is that of %s, which was removed; join with an empty one", e.Name)
+	}
 	if e.Kept {
 		return fmt.Sprintf("this data directory is that of %s, member %s, which was removed; join with an empty one", e.Name, e.ID)
 	}

@@ -109,7 +109,7 @@ func (m *member) forget() {
 }
 
 // joining reports whether a process runs that does not hold anything of the cluster yet.
-func (m *member) joining() bool { return m.up() && len(m.dir.Member().Groups) == 0 }
+func (m *member) joining() bool { return m.up() && !m.gone && len(m.dir.Member().Groups) == 0 }
 
 // mayJoin reports whether the cluster takes the machine's member, which is none now, sooner or later.
 func (m *member) mayJoin() bool {

@@ -136,6 +136,9 @@ func (m *member) seek() {
 	if m.wiped && len(m.process.Status().WaitingFor) > 0 {
 		m.c.sometimes("lost disk waits")
 	}
+	if m.process.Duty(); m.dark() || m.leave() {
+		return
+	}
 	m.after(m.c.around(m.c.plan.election()/2), m.seek)
 }
 
