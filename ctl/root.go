@@ -164,6 +164,9 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 // flagError turns pflag's complaint into a usage error, with the flags that are close.
 func flagError(cmd *cobra.Command, err error) error {
 	e := &UsageError{Code: "bad_flag", Detail: err.Error(), Try: []string{cmd.CommandPath() + " --help"}}
+	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		e.Detail = fmt.Sprintf("--%s %q: want %s", wrong.GetFlag().Name, wrong.GetValue(), wantOf(wrong.GetFlag().Value.Type()))
+	}
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		e.Code = "unknown_flag"
 		var names []string
@@ -173,4 +176,17 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 	}
 	return e
+}
+
+// wantOf says what a flag of a type takes.
+func wantOf(kind string) string {
+	switch kind {
+	case "duration":
+		return "a time like 90s, 15m or 2h"
+	case "int", "int64", "uint32", "uint64":
+		return "a whole number"
+	case "bool":
+		return "true or false"
+	}
+	return "a " + kind
 }

@@ -217,6 +217,9 @@ func (t *tally) row(endpoint string, clients int, took time.Duration) Row {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
+// Unreached is the failure of a request that no member answered.
+const Unreached = "connection"
+
 // kindOf names a failure by what an operator would look for.
 func kindOf(err error) string {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
@@ -225,5 +228,5 @@ func kindOf(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "timeout"
 	}
-	return "connection"
+	return Unreached
 }

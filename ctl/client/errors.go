@@ -81,7 +81,16 @@ func classify(endpoint string, err error, took time.Duration) Attempt {
 	}
 	code, words := reach.Why(err)
 	if code == reach.Timeout || errors.Is(err, context.Canceled) {
-		code, words = reach.Timeout, "no answer in "+took.Round(10*time.Millisecond).String()
+		code, words = reach.Timeout, "no answer in "+roughly(took)
 	}
 	return attempt(string(code), words)
+}
+
+// roughly renders how long was waited: in hundredths of a second, but never as none.
+func roughly(took time.Duration) string {
+	const step = 10 * time.Millisecond
+	if took < step {
+		return "<" + step.String()
+	}
+	return took.Round(step).String()
 }

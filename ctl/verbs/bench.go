@@ -38,7 +38,9 @@ It writes items named bench-0, bench-1, … and signals for them, and leaves the
   --op items    one item a request
   --op signals  one signal a request
   --op ingest   one stream a client, with up to 256 signals on their way
-  --op feed     GET /feed?limit=20`,
+  --op feed     GET /feed?limit=20
+
+Exit 0: requests succeeded, errors are counted in the table. 1: none did. 7: nobody was reached.`,
 		Example: `  tidalctl bench --clients 64 --for 10s
   tidalctl --endpoint http://127.0.0.1:9501 bench --op ingest --clients 8 --keys zipf -o json`,
 		GroupID:     ctl.GroupClient,
@@ -89,7 +91,22 @@ func runBench(ctx context.Context, o *benchOptions) error {
 	if ctx.Err() != nil {
 		return ctl.Failed("the measurement was broken off", context.Cause(ctx))
 	}
-	return o.Out.Print(benchDocument(report))
+	if err := o.Out.Print(benchDocument(report)); err != nil {
+		return err
+	}
+	return measured(report)
+}
+
+// measured is the exit of a measurement that was printed: where no request succeeded there was none.
+func measured(r bench.Report) error {
+	sum := r.Rows[len(r.Rows)-1]
+	switch {
+	case sum.Operations > 0 || sum.Errors == 0:
+		return nil
+	case sum.ByError[bench.Unreached] == sum.Errors:
+		return &ctl.ConditionError{Exit: ctl.ExitUnreachable}
+	}
+	return &ctl.ConditionError{Exit: ctl.ExitFailed}
 }
 
 func benchDocument(r bench.Report) output.Document {

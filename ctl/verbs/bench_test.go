@@ -3,6 +3,7 @@ package verbs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -32,6 +33,28 @@ func TestBench_PrintsARowAnEndpoint(t *testing.T) {
 	}
 	if err := json.Unmarshal(out.Bytes(), &doc); err != nil || doc.Schema != "tidalctl.bench/v1" || len(doc.Rows) != 1 || doc.Rows[0].Operations == 0 {
 		t.Errorf("printed %s, %v", out, err)
+	}
+}
+
+// A measurement in which nothing succeeded is none, and says so by its exit.
+func TestBench_ExitOfNothing(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		sum  bench.Row
+		exit int
+	}{
+		{bench.Row{Operations: 7, Errors: 3, ByError: map[string]uint64{"connection": 3}}, 0},
+		{bench.Row{}, 0},
+		{bench.Row{Errors: 3, ByError: map[string]uint64{"connection": 3}}, ctl.ExitUnreachable},
+		{bench.Row{Errors: 3, ByError: map[string]uint64{"connection": 2, "no_leader": 1}}, ctl.ExitFailed},
+	} {
+		exit := 0
+		if e, ok := errors.AsType[*ctl.ConditionError](measured(bench.Report{Rows: []bench.Row{{}, tc.sum}})); ok {
+			exit = e.Exit
+		}
+		if exit != tc.exit {
+			t.Errorf("%+v: exit %d, want %d", tc.sum, exit, tc.exit)
+		}
 	}
 }
 

@@ -186,6 +186,7 @@ func TestCommands_ExitCodes(t *testing.T) {
 		{"critical", fixture("critical"), "status --exit-code", 11, ""},
 		{"unknown", fixture("unknown"), "status --exit-code", 11, ""},
 		{"unreachable", dead, "status", 7, "refused: nothing listens there"},
+		{"no time", dead, "status --timeout banana", 64, `--timeout "banana": want a time like 90s, 15m or 2h`},
 		{"unreachable members", dead, "members list", 7, "[unreachable: no_endpoint]"},
 		{"no leader", problem(api.CodeNoLeader), "status", 8, "[no_leader: no_leader]"},
 		{"wrong key", problem(api.CodeUnauthorized), "status", 4, "[auth: unauthorized]"},

@@ -45,7 +45,7 @@ func examine(fs vfs.FS, path string) (Examined, error) {
 	x := Examined{Contents: Contents{Path: path}, Holder: lockHolder(fs, d.path.of(lockName))}
 	complain := func(err error) { x.Problems = append(x.Problems, err) }
 	if foreign, ok := errors.AsType[*ForeignError](refuseForeign(fs, path)); ok {
-		return x, fmt.Errorf("it holds %s, and no member file: %w", foreign.names(), os.ErrNotExist)
+		return x, &noMemberError{"it holds " + foreign.names() + " and nothing of a member"}
 	}
 
 	member, hasMember, err := maybeRead(d.path, memberName, maxMemberBytes)
@@ -59,7 +59,7 @@ func examine(fs vfs.FS, path string) (Examined, error) {
 	_, err = fs.Stat(d.path.of(groupsName))
 	hasGroups := err == nil
 	if !hasMember && !hasVotes && !hasGroups && len(x.Problems) == 0 {
-		return x, fmt.Errorf("no member file: %w", os.ErrNotExist)
+		return x, &noMemberError{"it is empty or not there"}
 	}
 	x.examineMember(d, member, hasMember, complain)
 	x.examineVotes(votes, hasVotes, complain)
@@ -157,3 +157,9 @@ func Code(err error) string {
 	}
 	return ""
 }
+
+// noMemberError says that no member ever was in a directory. It is os.ErrNotExist.
+type noMemberError struct{ detail string }
+
+func (e *noMemberError) Error() string   { return "no member ever was in it: " + e.detail }
+func (e *noMemberError) Is(t error) bool { return t == os.ErrNotExist }

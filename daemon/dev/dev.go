@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -93,7 +94,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := checkPorts(members); err != nil {
 		return err
 	}
-	config := filepath.Join(dir, "tidal.yaml")
+	config := filepath.Join(dir, configName)
 	settings, err := o.settings()
 	if err != nil {
 		return err
@@ -139,6 +140,12 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 }
 
+const (
+	configName = "tidal.yaml"
+	// configHead is the first line of the configuration, by which the directory is known again.
+	configHead = "# Written by tidald dev at every start.\n"
+)
+
 func (o Options) directory() (dir string, cleanup func() error, err error) {
 	if o.Dir == "" {
 		dir, err := os.MkdirTemp("", "tidal-dev-")
@@ -154,7 +161,29 @@ func (o Options) directory() (dir string, cleanup func() error, err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("make the directory %s: %w", o.Dir, err)
 	}
+	if err := refuseForeign(dir); err != nil {
+		return "", nil, err
+	}
 	return dir, func() error { return nil }, nil
+}
+
+// refuseForeign refuses a directory that holds something and is none of an earlier run: what is in it would be
+// written over, tidal.yaml for one.
+func refuseForeign(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look into %s: %w", dir, err)
+	}
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return e.Name() == "lost+found" || e.Name() == "peer.key" })
+	if len(entries) == 0 {
+		return nil
+	}
+	config, err := os.ReadFile(filepath.Join(dir, configName))
+	if err == nil && bytes.HasPrefix(config, []byte(configHead)) {
+		return nil
+	}
+	return &UsageError{fmt.Sprintf("--dir: %s holds %s, and is no directory of an earlier run (its %s does not say so): name one that is empty or not there; nothing was changed",
+		dir, entries[0].Name(), configName)}
 }
 
 func (o Options) members(dir string) []api.DevMember {
@@ -218,7 +247,7 @@ func writeConfig(dir, path string, members []api.DevMember, settings map[string]
 	} else if err != nil {
 		return fmt.Errorf("look for the peer key: %w", err)
 	}
-	b := []byte("# Written by tidald dev at every start.\nmembers:\n")
+	b := []byte(configHead + "members:\n")
 	for _, m := range members {
 		b = fmt.Appendf(b, "  - name: %s\n    grpc_addr: %s\n    http_addr: %s\n", m.Name, m.GRPC, m.HTTP[len("http://"):])
 	}
@@ -299,6 +328,6 @@ func (o Options) oneMore(ctl, dir string, members []api.DevMember) string {
 	http, grpc := "127.0.0.1:"+strconv.Itoa(o.HTTPBase+len(members)+1), "127.0.0.1:"+strconv.Itoa(o.GRPCBase+len(members)+1)
 	return fmt.Sprintf(`  %s serve --config %s --name %s --data-dir %s --advertise-http %s --advertise-grpc %s --await-join 2> %s &
   %s --endpoint http://%s join --seed %s --yes`,
-		o.Exe, filepath.Join(dir, "tidal.yaml"), name, filepath.Join(dir, name), http, grpc, filepath.Join(dir, name+".log"),
+		o.Exe, filepath.Join(dir, configName), name, filepath.Join(dir, name), http, grpc, filepath.Join(dir, name+".log"),
 		ctl, http, members[0].HTTP)
 }

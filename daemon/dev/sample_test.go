@@ -1,6 +1,10 @@
 package dev
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
 
 func TestSample_IsWhatItsDocumentSays(t *testing.T) {
 	films, err := parseFilms(movies)
@@ -39,6 +43,34 @@ func TestOptions_RefuseWhatCannotBe(t *testing.T) {
 		spoil(&o)
 		if _, ok := o.validate().(*UsageError); !ok {
 			t.Errorf("%s: validate = %v, want a usage error", name, o.validate())
+		}
+	}
+}
+
+// A cluster is kept only in a directory of its own: an earlier run's, or one in which nothing is.
+func TestDirectory_RefusesWhatIsNotItsOwn(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		holds map[string]string // content by name
+		own   bool
+	}{
+		{"empty", nil, true},
+		{"a fresh file system", map[string]string{"lost+found": ""}, true},
+		{"a run that was cut short", map[string]string{"peer.key": "k"}, true},
+		{"an earlier run", map[string]string{"tidal.yaml": configHead + "members:\n", "us-east.log": ""}, true},
+		{"somebody's notes", map[string]string{"notes.txt": "x"}, false},
+		{"somebody's configuration", map[string]string{"tidal.yaml": "members:\n"}, false},
+		{"a member's data", map[string]string{"member": "x", "votes": "y"}, false},
+	} {
+		dir := t.TempDir()
+		for name, content := range tc.holds {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _, err := Options{Dir: dir}.directory()
+		if _, refused := err.(*UsageError); refused == tc.own || tc.own && err != nil {
+			t.Errorf("%s: directory = %v, want it to be taken: %t", tc.name, err, tc.own)
 		}
 	}
 }

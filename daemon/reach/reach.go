@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -49,6 +50,9 @@ func Why(err error) (Code, string) {
 	}
 	if e, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return TLS, "no TLS is spoken there: " + e.Msg
+	}
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return TLS, "no TLS is spoken there: its URL begins with http://"
 	}
 	switch timeout, isNet := errors.AsType[net.Error](err); {
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"syscall"
@@ -47,6 +48,7 @@ func TestWhy(t *testing.T) {
 		{call(syscall.ECONNRESET), reach.Lost, "the connection broke"},
 		{op(&tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}, Host: "db2"}}), reach.TLS, "x509: certificate is not valid for any names, but wanted to match db2"},
 		{op(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), reach.TLS, "no TLS is spoken there: first record does not look like a TLS handshake"},
+		{&url.Error{Op: "Get", URL: "https://db2:9500", Err: http.ErrSchemeMismatch}, reach.TLS, "no TLS is spoken there: its URL begins with http://"},
 		{errors.New("cut off by fault f-1"), reach.Other, "cut off by fault f-1"},
 	} {
 		worded := reach.Worded(tc.err)
