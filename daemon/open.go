@@ -24,6 +24,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/membership"
 	"github.com/tidaldb/tidal/daemon/ops"
 	"github.com/tidaldb/tidal/daemon/peer"
+	"github.com/tidaldb/tidal/daemon/reach"
 )
 
 // New opens a member: after it returned nil, its directory is locked and its ports are taken, but
@@ -99,7 +100,7 @@ func (d *Daemon) listen() (err error) {
 		if l.addr == "" {
 			continue
 		}
-		if *l.into, err = listenAt(l.what, l.addr, l.where); err != nil {
+		if *l.into, err = reach.Listen(l.what, l.addr, l.where); err != nil {
 			return err
 		}
 		d.onStop(l.what+" listener", func(context.Context) error {

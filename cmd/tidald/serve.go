@@ -14,6 +14,7 @@ import (
 	"github.com/tidaldb/tidal/daemon/config"
 	"github.com/tidaldb/tidal/daemon/datadir"
 	"github.com/tidaldb/tidal/daemon/durable"
+	"github.com/tidaldb/tidal/daemon/reach"
 )
 
 // stopWithin bounds a stop: requests that run on are cut short then.
@@ -94,7 +95,7 @@ func withCode(err error) error {
 	_, lost := errors.AsType[*datadir.LostGroupError](err)
 	_, secret := errors.AsType[*auth.FileError](err)
 	_, nothing := errors.AsType[*daemon.NothingToJoinError](err)
-	listen, ok := errors.AsType[*daemon.ListenError](err)
+	listen, ok := errors.AsType[*reach.ListenError](err)
 	address := ok && !listen.Taken()
 	if address || nothing || foreign || named || copied || corrupt || newer || lost || secret {
 		return &exitError{exitConfig, err}

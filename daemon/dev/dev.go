@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/tidaldb/tidal/daemon/api"
 	"github.com/tidaldb/tidal/daemon/auth"
+	"github.com/tidaldb/tidal/daemon/reach"
 )
 
 // Names returns the names of the members, in the order they are used.
@@ -203,13 +203,16 @@ func (o Options) members(dir string) []api.DevMember {
 // checkPorts finds a port that is taken before a child meets it, so that the message names it.
 func checkPorts(members []api.DevMember) error {
 	for _, m := range members {
-		for _, addr := range []string{m.HTTP[len("http://"):], m.GRPC} {
-			l, err := net.Listen("tcp", addr)
+		for _, use := range []struct{ what, addr, where string }{
+			{"HTTP of " + m.Name, m.HTTP[len("http://"):], "--http-base"},
+			{"gRPC of " + m.Name, m.GRPC, "--grpc-base"},
+		} {
+			l, err := reach.Listen(use.what, use.addr, use.where)
 			if err != nil {
-				return fmt.Errorf("%s of %s cannot be used (is another cluster running? choose --http-base and --grpc-base): %w", addr, m.Name, err)
+				return err
 			}
 			if err := l.Close(); err != nil {
-				return fmt.Errorf("try the port %s: %w", addr, err)
+				return fmt.Errorf("try the port %s: %w", use.addr, err)
 			}
 		}
 	}

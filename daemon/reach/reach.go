@@ -4,7 +4,9 @@
 // tcp 10.0.0.2:9501: connect: connection refused". Whatever tidald and tidalctl show of such an error, in an
 // answer, a table or a log, goes through here, so that one reason has one name and one wording everywhere.
 //
-// Callers: whoever dials: peer, httpd, ops and ctl/client.
+// Listen is the other side: who cannot listen is told which setting says where, and who has the port.
+//
+// Callers: whoever dials: peer, httpd, ops and ctl/client; whoever listens: daemon and dev.
 package reach
 
 import (

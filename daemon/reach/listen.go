@@ -1,4 +1,4 @@
-package daemon
+package reach
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// ListenError says that this member cannot listen at an address.
+// ListenError says that this process cannot listen at an address.
 type ListenError struct {
 	What  string // HTTP, gRPC or metrics
 	Addr  string
@@ -52,8 +52,8 @@ func (e *ListenError) why() string {
 // Unwrap returns the cause.
 func (e *ListenError) Unwrap() error { return e.Err }
 
-// listenAt listens at addr, of which where says who decided it.
-func listenAt(what, addr, where string) (net.Listener, error) {
+// Listen listens at addr for what; where names the settings that decide it. The error is a *ListenError.
+func Listen(what, addr, where string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err == nil {
 		return l, nil

@@ -1,4 +1,4 @@
-package daemon
+package reach
 
 import (
 	"errors"
@@ -10,18 +10,18 @@ import (
 )
 
 // Whoever cannot listen is told where, what decided it, why, and what to do; who has the port is named.
-func TestListenAt_SaysWhoHasThePort(t *testing.T) {
+func TestListen_SaysWhoHasThePort(t *testing.T) {
 	t.Parallel()
-	first, err := listenAt("HTTP", "127.0.0.1:0", "--http")
+	first, err := Listen("HTTP", "127.0.0.1:0", "--http")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Close()
 	addr := first.Addr().String()
-	_, err = listenAt("gRPC", addr, "--grpc")
+	_, err = Listen("gRPC", addr, "--grpc")
 	e, ok := errors.AsType[*ListenError](err)
 	if !ok || !e.Taken() || !strings.Contains(err.Error(), "listen for gRPC at "+addr+" (--grpc): ") {
-		t.Fatalf("listenAt = %v", err)
+		t.Fatalf("Listen = %v", err)
 	}
 	if _, err := os.Stat("/proc/net/tcp"); err == nil && (e.Holder.pid != os.Getpid() || e.Holder.command == "") {
 		t.Errorf("it says that %+v listens at %s, want process %d", e.Holder, addr, os.Getpid())
