@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -163,5 +165,73 @@ func write(t *testing.T, fs vfs.FS, name string, b []byte) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Tables that a compaction removes while others are verified are no damage; one that is gone and still needed is.
+func TestVerifyTables_LeavesOutWhatIsNotNeededAnyMore(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem()
+	if err := create(mem); err != nil {
+		t.Fatal(err)
+	}
+	s, err := state.Open(state.Options{FS: mem, Dir: dir, Foreground: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := s.Position().Applied.Index
+	more := func(flushes int) (err error) {
+		for range flushes {
+			index++
+			_, failed := s.Flush()
+			err = errors.Join(err, failed, commit(s, index))
+		}
+		_, failed := s.Flush()
+		return errors.Join(err, failed)
+	}
+	tables := func() (names []string) {
+		all, err := mem.List(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range all {
+			if strings.HasSuffix(name, state.TableSuffix) {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	v := s.NewView() // before: what is there by now stays for it
+	if err := more(2); err != nil {
+		t.Fatal(err)
+	}
+	was := tables()
+	if len(was) < 2 {
+		t.Fatalf("tables %q", was)
+	}
+	err = v.VerifyTables(func(int) error {
+		for n := 0; slices.Contains(tables(), was[len(was)-1]); n++ {
+			if n == 20 {
+				return fmt.Errorf("nothing was compacted: %q", tables())
+			}
+			if err := more(1); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("while tables go: %v", err)
+	}
+	left := tables()
+	if err := mem.Remove(mem.PathJoin(dir, left[len(left)-1])); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.VerifyTables(nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without one of its tables: %v", err)
+	}
+	if err := errors.Join(v.Close(), s.Close()); err != nil {
+		t.Error(err)
 	}
 }
