@@ -168,13 +168,16 @@ func (o Options) directory() (dir string, cleanup func() error, err error) {
 }
 
 // refuseForeign refuses a directory that holds something and is none of an earlier run: what is in it would be
-// written over, tidal.yaml for one.
+// written over, tidal.yaml for one. A key alone is what a first run left that was cut short. The directory of a
+// member may be a disk that is mounted there: the member judges it.
 func refuseForeign(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("look into %s: %w", dir, err)
 	}
-	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return e.Name() == "lost+found" || e.Name() == "peer.key" })
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool {
+		return e.Name() == "lost+found" || e.Name() == "peer.key" || e.IsDir() && slices.Contains(Names(), e.Name())
+	})
 	if len(entries) == 0 {
 		return nil
 	}

@@ -3,6 +3,7 @@ package dev
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -57,6 +58,7 @@ func TestDirectory_RefusesWhatIsNotItsOwn(t *testing.T) {
 		{"empty", nil, true},
 		{"a fresh file system", map[string]string{"lost+found": ""}, true},
 		{"a run that was cut short", map[string]string{"peer.key": "k"}, true},
+		{"a disk for a member", map[string]string{"us-east/": ""}, true},
 		{"an earlier run", map[string]string{"tidal.yaml": configHead + "members:\n", "us-east.log": ""}, true},
 		{"somebody's notes", map[string]string{"notes.txt": "x"}, false},
 		{"somebody's configuration", map[string]string{"tidal.yaml": "members:\n"}, false},
@@ -64,7 +66,12 @@ func TestDirectory_RefusesWhatIsNotItsOwn(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		for name, content := range tc.holds {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			path := filepath.Join(dir, name)
+			write := func() error { return os.WriteFile(path, []byte(content), 0o600) }
+			if strings.HasSuffix(name, "/") {
+				write = func() error { return os.Mkdir(path, 0o700) }
+			}
+			if err := write(); err != nil {
 				t.Fatal(err)
 			}
 		}
