@@ -3,6 +3,7 @@ package outbox
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -168,6 +169,57 @@ func TestBox_CrashEverywhere(t *testing.T) {
 				}
 			})
 		})
+}
+
+// Power that fails while several runs are written tears them apart in any way: what was there before is held,
+// and operations are taken, for nobody was told of what is torn.
+func TestBox_TornRuns(t *testing.T) {
+	t.Parallel()
+	runs := sample()
+	for i := range runs { // longer than a sector
+		runs[i].Ops = []command.Op{{Stamp: runs[i].Ops[0].Stamp, Write: view(strings.Repeat(fmt.Sprint(i), 700))}}
+	}
+	for nth := int64(1); nth <= 2; nth++ {
+		fs := simfs.New()
+		b, err := newTold().open(fs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Take(view("before"), 0); err != nil {
+			t.Fatal(err)
+		}
+		var syncs int64
+		fs.SetFault(func(op simfs.Op) simfs.Fault {
+			if op.Kind != simfs.OpSync {
+				return simfs.Fault{}
+			}
+			if syncs++; syncs != nth {
+				return simfs.Fault{}
+			}
+			return simfs.Fault{Err: syscall.EIO}
+		})
+		_, err = b.Merge(runs, false)
+		if fs.SetFault(nil); syncs < nth {
+			t.Fatalf("%d syncs: each run needs its own (%v)", syncs, err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, class := range simfs.Crashes() {
+			for seed := range uint64(40) {
+				b, err := newTold().open(fs.Crash(class, seed))
+				if err != nil {
+					t.Fatalf("sync %d, %s, seed %d: %v", nth, class, seed, err)
+				}
+				if held := b.Snapshot(); len(held) == 0 || len(held[0].Ops) == 0 {
+					t.Errorf("sync %d, %s, seed %d: nothing is held", nth, class, seed)
+				}
+				if err := b.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
 }
 
 // Every call fails once, in every way a disk fails; the process lives and says so, and afterwards

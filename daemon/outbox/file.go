@@ -22,7 +22,7 @@ import (
 //	frame   | length u32, of the write | crc u32 | write: one delivery, as package command has it |
 //
 // crc: CRC32C; that of a frame covers its offset in the file (u64), its length and the write. Frames
-// stand back to back up to the end.
+// stand back to back up to the end. In a file that has its name, a frame is durable before the next is written.
 //
 // There is one file, <number>.outbox, number in 16 hex digits. An opening never appends to the file that
 // it finds: it writes what is held into the next one, durable before it has its name, and then removes
@@ -120,17 +120,17 @@ func createFile(fs vfs.FS, dir string, number uint64, runs []command.Outbox) (*f
 	return out, nil
 }
 
-// append makes runs durable.
+// append makes runs durable, one after the other: power that fails while two frames are on their way may
+// leave the second without the first, which reads like damage. There is hardly ever more than one.
 func (f *file) append(runs []command.Outbox) error {
-	var b []byte
 	for _, run := range runs {
-		b = appendFrame(b, f.bytes+int64(len(b)), run)
-	}
-	if err := f.write(b); err != nil {
-		return fmt.Errorf("write %d bytes to %s: %w", len(b), f.path, err)
-	}
-	if err := f.f.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", f.path, err)
+		b := appendFrame(nil, f.bytes, run)
+		if err := f.write(b); err != nil {
+			return fmt.Errorf("write %d bytes to %s: %w", len(b), f.path, err)
+		}
+		if err := f.f.Sync(); err != nil {
+			return fmt.Errorf("sync %s: %w", f.path, err)
+		}
 	}
 	return nil
 }
