@@ -115,6 +115,12 @@ func (m *member) noticed(err error) {
 	}
 }
 
+// latched reports whether the process is to be installed again: it applies nothing until an artifact is there,
+// and what the only source sends may break off again and again.
+func (m *member) latched() bool {
+	return slices.ContainsFunc(m.process.Status().Groups, func(g daemon.GroupStatus) bool { return g.Reseed != nil })
+}
+
 // compares reports whether nothing keeps the states of all members from being compared.
 func (c *cluster) compares(m *member) bool {
 	leader := c.leader()
@@ -124,7 +130,7 @@ func (c *cluster) compares(m *member) bool {
 	for _, x := range c.oracle.newest().roster.Members {
 		o := c.byID(x.ID)
 		if o == nil || !o.serving() || c.now < o.pausedUntil || c.now < o.hangUntil || o.bereft != nil || o.slowDisk > 1 ||
-			o.role.Leader != leader.as || o.applied.Index+2*hashEvery < leader.applied.Index {
+			o.role.Leader != leader.as || o.applied.Index+2*hashEvery < leader.applied.Index || o.latched() {
 			return false
 		}
 		for _, p := range []*member{leader, m} {
