@@ -552,9 +552,10 @@ func TestStore_FailsClosedOnRot(t *testing.T) {
 	}
 	rot(t, mem)
 	told := make(chan error, 2)
-	s, err := state.Open(state.Options{FS: mem, Dir: dir, OnFatal: func(err error) { told <- err }})
+	// In the foreground, for a compaction that begins with the opening may be the one that meets the rot.
+	s, err := state.Open(state.Options{FS: mem, Dir: dir, Foreground: true, OnFatal: func(err error) { told <- err }})
 	if err != nil {
-		t.Fatal(err) // the position is in another table, and in memory
+		t.Fatal(err) // the position is not in the middle
 	}
 	v := s.NewView()
 	it := v.Iter(nil, nil)
