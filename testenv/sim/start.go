@@ -316,7 +316,7 @@ func (m *member) checkRecovered(s replica.Status) {
 	if s.Commit < k.commit && k.last != (ident.EntryID{}) {
 		c.violated("member %d opens with commit %d, %d was durable", m.id, s.Commit, k.commit)
 	}
-	k.commit, m.flushed = s.Commit, s.Applied
+	k.commit, k.term, m.flushed = s.Commit, s.Term, s.Applied
 	k.last = ident.EntryID{Term: s.DurableTerm, Index: s.Last}
 	k.inFlight = nil
 	m.noteVote()
